@@ -393,8 +393,8 @@ func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
 // [ErrClosed].
 //
-// If a function of [Locker.Do] or of package election or jobs runs under a lease, or work in a
-// context of [Lease.Within], Close ends the context of that. Close keeps the lease, and has it renewed,
+// If a function of [Locker.Do] or of a package on top (election, jobs, semaphore, several) runs under a
+// lease, or work in a context of Within, Close ends the context of that. Close keeps the lease, and has it renewed,
 // until the work is over, for 10 s at most: no other process has the resource before. A call of Close
 // within such work takes the 10 s.
 //

@@ -613,3 +613,30 @@ func TestVirtualReentry(t *testing.T) {
 		locktest.Must(t, lease.Unlock(t.Context()))
 	})
 }
+
+// Close keeps the permits until the work under them is over.
+func TestVirtualCloseKeepsPermits(t *testing.T) {
+	for _, n := range []int{1, 2} {
+		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+			const winds = 3 * time.Second // from the end of its context to the end of the work
+			l := b.WarmLocker()
+			other := newSemaphore(t, b.WarmLocker(), 2)
+			done := make(chan error, 1)
+			go func() {
+				done <- newSemaphore(t, l, 2).Do(context.Background(), n, func(ctx context.Context, _ *semaphore.Lease) error {
+					<-ctx.Done()
+					time.Sleep(winds)
+					return nil
+				})
+			}()
+			synctest.Wait()
+			closed := time.Now()
+			go func() { locktest.Must(t, l.Close()) }()
+			lease, err := other.Acquire(t.Context(), 2)
+			locktest.Must(t, err)
+			locktest.WantSince(t, "the next holder of both", closed, winds)
+			locktest.Must(t, lease.Unlock(t.Context()))
+			locktest.Must(t, <-done)
+		})
+	}
+}

@@ -48,7 +48,9 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
 	l := &Lease{ending: e, parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int { return strings.Compare(a.Resource(), b.Resource()) })
-	l.ctx, l.end = context.WithCancelCause(valuesOf(context.WithoutCancel(ctx), l.parts))
+	values, over := under(context.WithoutCancel(ctx), l.parts)
+	over()
+	l.ctx, l.end = context.WithCancelCause(values)
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
 		same := *part
@@ -135,15 +137,19 @@ func standing(parts []*redlock.Lease) (stand []*redlock.Lease) {
 	return stand
 }
 
-// valuesOf returns ctx with the values of the leases' contexts: a lock within it of a resource that
-// one of the leases has is refused as re-entry.
-func valuesOf(ctx context.Context, leases []*redlock.Lease) context.Context {
-	for _, le := range leases {
-		inner, stop := le.Within(ctx)
-		stop()
-		ctx = context.WithoutCancel(inner)
+// under returns ctx with the values of the leases' contexts: a lock within it of a resource that
+// one of the leases has is refused as re-entry. Close keeps the leases until over is called.
+func under(ctx context.Context, leases []*redlock.Lease) (values context.Context, over func()) {
+	stops := make([]context.CancelFunc, len(leases))
+	for i, le := range leases {
+		ctx, stops[i] = le.Within(ctx)
+		ctx = context.WithoutCancel(ctx)
 	}
-	return ctx
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+	}
 }
 
 // Parts returns the leases on the single resources, sorted by name. Each has a fencing token of its
@@ -164,15 +170,23 @@ func (l *Lease) Part(resource string) *redlock.Lease {
 func (l *Lease) Context() context.Context { return l.ctx }
 
 // Within returns a context for work under the lease. It ends with ctx, with the lease, or when the
-// returned function is called. Within panics if ctx is nil.
+// returned function is called. [redlock.Locker.Close] ends it, too, and keeps the parts until that call, for
+// 10 s at most. Within panics if ctx is nil.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	inner, cancel, over := l.within(ctx)
+	return inner, func() { cancel(); over() }
+}
+
+// within is Within. Close keeps the parts until over is called.
+func (l *Lease) within(ctx context.Context) (inside context.Context, end context.CancelFunc, over func()) {
 	inner, cancel := context.WithCancelCause(ctx)
 	leaseCtx := l.ctx
 	stop := context.AfterFunc(leaseCtx, func() { cancel(context.Cause(leaseCtx)) })
 	if l.ctx.Err() != nil {
 		cancel(context.Cause(l.ctx))
 	}
-	return &valued{inner, valuesOf(context.WithoutCancel(ctx), l.parts)}, func() { stop(); cancel(nil) }
+	values, over := under(context.WithoutCancel(ctx), l.parts)
+	return &valued{inner, values}, func() { stop(); cancel(nil) }, over
 }
 
 // valued is a context with the values of another one.
@@ -280,8 +294,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 }
 
 // During calls fn while the lease is held, and unlocks the lease when fn returns or panics. It
-// returns fn's error joined with that of Unlock, unless fn has given the lease back. The context of
-// fn is that of [Lease.Within]. A nil ctx or fn is refused, with [redlock.ErrConfig], and ends nothing.
+// returns fn's error joined with that of Unlock, unless fn has given the lease back. If fn ran on for
+// more than 10 s after [redlock.Locker.Close], that matches [redlock.ErrNotHeld] and [redlock.ErrClosed].
+// The context of fn is that of [Lease.Within]. A nil ctx or fn is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	if ctx == nil || fn == nil {
 		return configErrorf("During: ctx or fn is nil")
@@ -289,12 +304,14 @@ func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *
 	if err := l.made(); err != nil {
 		return err
 	}
+	inner, cancel, over := l.within(ctx)
+	defer over() // when the parts were given back
 	defer func() {
-		if unlockErr := l.Unlock(ctx); unlockErr != nil && !givenBack(unlockErr) {
+		unlockErr := l.Unlock(ctx)
+		if unlockErr != nil && (!givenBack(unlockErr) || errors.Is(unlockErr, redlock.ErrClosed)) {
 			err = errors.Join(err, unlockErr)
 		}
 	}()
-	inner, cancel := l.Within(ctx)
 	defer cancel()
 	return fn(inner, l)
 }

@@ -307,3 +307,50 @@ func TestVirtualGivesUp(t *testing.T) {
 		b.WantHolding("z")
 	})
 }
+
+// Close keeps the parts while work is done under the lease, as it does for a single lease.
+func TestVirtualCloseKeepsParts(t *testing.T) {
+	const bound, soon = 10 * time.Second, 3 * time.Second
+	short := redlock.WithTTL(time.Second)
+	over := []error{redlock.ErrNotHeld, redlock.ErrReleased, redlock.ErrClosed}
+	for _, test := range []struct {
+		name         string
+		winds, keeps time.Duration // from the end of its context to the end of the work; the parts, from Close
+		opts         []redlock.LockOption
+		want         []error // of Do
+	}{
+		{"work that takes many TTLs to end", soon, soon, []redlock.LockOption{short}, nil},
+		{"with a minimum hold", soon, soon, []redlock.LockOption{short, redlock.WithMinHold(time.Minute)}, nil},
+		{"work that goes on", time.Minute, bound, nil, over},
+		{
+			"without renewal", time.Minute, time.Second - 32*time.Millisecond,
+			[]redlock.LockOption{short, redlock.WithoutRenewal()}, []error{redlock.ErrLost},
+		},
+	} {
+		locktest.Subtest(t, test.name, 3, func(t *testing.T, b *locktest.Bubble) {
+			l, other := b.WarmLocker(), b.WarmLocker()
+			done := make(chan error, 1)
+			go func() {
+				done <- several.Do(context.Background(), l, write("a", "b"), func(ctx context.Context, _ *several.Lease) error {
+					<-ctx.Done()
+					locktest.WantMatch(t, "cause of the work's end", context.Cause(ctx), []error{redlock.ErrReleased, redlock.ErrClosed})
+					time.Sleep(test.winds)
+					return nil
+				}, test.opts...)
+			}()
+			synctest.Wait()
+			closed := time.Now()
+			go func() { locktest.Must(t, l.Close()) }()
+			_, err := other.Lock(t.Context(), "b")
+			locktest.Must(t, err)
+			if got := time.Since(closed); got < test.keeps || got > test.keeps+100*time.Millisecond {
+				t.Errorf("the next holder: got a part %v after Close, want %v", got, test.keeps)
+			}
+			err = <-done
+			if len(test.want) == 0 && err != nil {
+				t.Errorf("Do: got %v, want no error", err)
+			}
+			locktest.WantMatch(t, "Do", err, test.want)
+		})
+	}
+}
