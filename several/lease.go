@@ -265,8 +265,8 @@ func (l *Lease) Extend(ctx context.Context) error {
 
 // Unlock ends the lease, and unlocks its parts at the same time, as [redlock.Lease.Unlock] does.
 // Parts that were given back before are left alone; if all were, the error matches
-// [redlock.ErrReleased] or [redlock.ErrDetached]. If the lease was lost, the error matches
-// [redlock.ErrNotHeld] and [redlock.ErrLost]. After an error it may be called again. A nil ctx
+// [redlock.ErrReleased] or [redlock.ErrDetached]. If the lease was lost, the error is that of the lost
+// parts, and matches [redlock.ErrNotHeld] and [redlock.ErrLost]. After an error it may be called again. A nil ctx
 // is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) Unlock(ctx context.Context) error {
 	if ctx == nil {
@@ -283,14 +283,17 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	}
 	l.end(redlock.ErrReleased) // before a part can be handed over to the next holder
 	errs := each(l.parts, func(part *redlock.Lease) error { return part.Unlock(ctx) })
-	if others := slices.DeleteFunc(slices.Clone(errs), givenBack); len(others) > 0 || lost {
-		errs = others // or nil for each part that was unlocked
+	others := slices.DeleteFunc(slices.Clone(errs), givenBack) // nil for each part that was unlocked
+	switch {
+	case lost: // that the release of another part was not confirmed must not hide the loss, from Reason as well
+		errs = slices.DeleteFunc(errs, func(err error) bool { return !errors.Is(err, redlock.ErrLost) })
+		if len(errs) == 0 { // no part was lost, as at the end of WithMaxHold
+			errs = append(errs, fmt.Errorf("%w: %w", redlock.ErrNotHeld, over))
+		}
+	case len(others) > 0:
+		errs = others
 	}
-	err := errors.Join(errs...)
-	if lost && !errors.Is(err, redlock.ErrLost) { // no part was lost, as at the end of WithMaxHold
-		err = errors.Join(fmt.Errorf("%w: %w", redlock.ErrNotHeld, over), err)
-	}
-	return err
+	return errors.Join(errs...)
 }
 
 // During calls fn while the lease is held, and unlocks the lease when fn returns or panics. It

@@ -354,3 +354,21 @@ func TestVirtualCloseKeepsParts(t *testing.T) {
 		})
 	}
 }
+
+// The error of Unlock of a lost lease tells of the loss, and not of another part's release that no quorum confirmed.
+func TestVirtualReasonOfALoss(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		a := b.Lock(l, "a")
+		time.Sleep(time.Second)
+		lease := several.Join(t.Context(), a, b.Lock(l, "b"))
+		b.All((*virtual.Node).Hang)
+		<-lease.Context().Done()
+		err := lease.Unlock(t.Context())
+		locktest.WantMatch(t, "Unlock", err, []error{redlock.ErrNotHeld, redlock.ErrLost}, redlock.ErrNoQuorum)
+		if got := redlock.Reason(err); got != "expired" {
+			t.Errorf("Reason: got %q, want %q", got, "expired")
+		}
+		b.All((*virtual.Node).Resume)
+	})
+}
