@@ -516,6 +516,23 @@ func TestCheckBeginsQuarantines(t *testing.T) {
 	}
 }
 
+// What another program has put into a field of the marker is no reason to refuse each lease.
+func TestGuardWithAnUnreadableField(t *testing.T) {
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs)
+	for _, field := range []string{"used", "recent", "since", "lists"} {
+		locktest.Unlock(t, locktest.Lock(t, l, "k")) // maxttl is that of the lease
+		for _, n := range c.Nodes {
+			locktest.Must(t, n.HSet(t.Context(), "redlock:~guard", field, "x").Err())
+		}
+		le, err := l.TryLock(t.Context(), "k")
+		if err != nil {
+			t.Fatalf("%s: %v", field, err)
+		}
+		locktest.Unlock(t, le)
+	}
+}
+
 // A held resource is taken, although masters are in quarantine, if these alone would not keep it from being granted.
 func TestVirtualTakenDuringAQuarantine(t *testing.T) {
 	for _, n := range []int{3, 5} {

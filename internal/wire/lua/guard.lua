@@ -7,7 +7,7 @@ local function longestTTL(marker, now, moment, longest, used, recent)
   used, recent = tonumber(used), tonumber(recent) or 0
   local refused
   if asked == longest then
-    if not agrees or moment < used then
+    if not agrees or not used or moment < used then
       call('HDEL', marker, 'used', 'recent')
     elseif moment - used > length / 8 then
       refused = try('HSET', marker, 'used', string.format('%.0f', moment))
