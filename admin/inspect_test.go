@@ -205,6 +205,24 @@ func TestInspectOddKeys(t *testing.T) {
 	if in.Token != "redsync" || in.Fence != 0 {
 		t.Errorf("got %+v, want the value of another library", in)
 	}
+	for _, value := range []string{"", "|5", "~readers|7", "~unowned|0"} { // with no id
+		for i := range nodes {
+			set(i, value, time.Minute)
+		}
+		in, err = inspection(t, addrs)
+		wantVerdict(t, in, err, admin.VerdictHeld)
+		l := locktest.Open(t, addrs)
+		if _, err := l.TryLock(t.Context(), inspected); !errors.Is(err, redlock.ErrTaken) {
+			t.Errorf("%q: got %v, want ErrTaken", value, err)
+		}
+		if names, err := listed(t, l); err != nil || len(names) != 1 {
+			t.Errorf("%q: got %v, %v, want it listed", value, names, err)
+		}
+		in, err = admin.Break(t.Context(), l, inspected)
+		wantVerdict(t, in, err, admin.VerdictHeld)
+		in, err = inspection(t, addrs)
+		wantVerdict(t, in, err, admin.VerdictBroken)
+	}
 	locktest.Must(t, clients[0].Del(t.Context(), key).Err())
 	locktest.Must(t, clients[0].HSet(t.Context(), key, "a", "b").Err())
 	if in, err = inspection(t, addrs); err != nil || !errors.Is(in.Masters[0].Err, reason.WrongType) {

@@ -20,7 +20,7 @@ type Held struct {
 	RoundTrip  time.Duration
 	Waiting    int // processes in the node's queue for the lock
 
-	Value   string        // of the lock key; "" if there is none
+	Value   string        // of the lock key; "" if there is none, or if it is empty
 	Token   string        // of the holder, or of the former holder if Broken; "" if readers have the key
 	Broken  bool          // the key is a placeholder without a holder: lua/break.lua
 	Readers []Reader      // those whose life ends first, if readers have the key
@@ -52,8 +52,11 @@ func (h *Held) setKey(value string, ttl time.Duration, most int64) {
 	if of, is := strings.CutPrefix(token, wire.BrokenMark); is {
 		token, given, h.Broken = of, "", true
 	}
-	if token == wire.Readers || token == wire.Unowned {
+	switch {
+	case value == wire.Sign, h.Broken && (token == wire.Readers || token == wire.Unowned):
 		token = ""
+	case token == "" && !h.Broken: // of no attempt, and a key all the same
+		token = wire.Unowned
 	}
 	h.Value, h.Token, h.TTL, h.Given = value, token, ttl, counterIn(given, most)
 }

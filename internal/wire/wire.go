@@ -146,7 +146,7 @@ const Abrupt = 50
 const BrokenMark = "~broken:"
 
 // Unowned stands in a placeholder for the id of the attempt, where no attempt had set the key. As
-// it is no id, no release drops that placeholder.
+// it is no id, no release drops that placeholder. It also is the token of a key whose value has none.
 const Unowned = "~unowned"
 
 // BrokenChannel is the name, after the prefix of all keys, of the channel for messages that a lock
