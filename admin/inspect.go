@@ -117,10 +117,11 @@ func (r room) inspect(ctx context.Context, resource string) (Inspection, []node.
 		return n.Look(ctx, r.Prefix+resource)
 	})
 	failed := r.quorumError("inspect", resource, r.Quorum, redlock.ErrNoQuorum)
+	wrong := cmp.Or(r.Nodes.Misconfigured(), r.Nodes.Refused()) // a wrong list grants nothing
 	for i, n := range r.Nodes.Nodes() {
 		found[i].Err = errs[i]
 		if errs[i] == nil { // and the clocks of the others were perhaps not known when the node answered
-			found[i].Void = cmp.Or(found[i].Void, n.TooFarNow(), found[i].Unfit)
+			found[i].Void = cmp.Or(found[i].Void, n.TooFarNow(), found[i].Unfit, wrong)
 		}
 		in.Masters = append(in.Masters, masterLock(n.Addr(), &found[i]))
 		in.Waiting = max(in.Waiting, found[i].Waiting)

@@ -83,11 +83,28 @@ func TestInspectWithClocksPutBack(t *testing.T) {
 	wantVerdict(t, in, err, admin.VerdictFree)
 }
 
+// One master refuses the list of masters, so this client is granted nothing, and the resource is not FREE for it.
+func TestInspectWithARefusedList(t *testing.T) {
+	c := locktest.Start(t, 3)
+	lists := fmt.Sprintf("%d 10.9.9.1:1 10.9.9.2:1 %s", time.Now().UnixMilli(), c.Addrs[0])
+	locktest.Must(t, c.Nodes[0].HSet(t.Context(), "redlock:~guard", "lists", lists).Err())
+	in, err := inspection(t, c.Addrs)
+	wantVerdict(t, in, err, admin.VerdictQuarantined)
+	for _, m := range in.Masters {
+		if !errors.Is(m.NoVote, redlock.ErrMasters) {
+			t.Errorf("%s: got %v, want no vote for this list", m.Master, m.NoVote)
+		}
+	}
+	if _, err := locktest.Open(t, c.Addrs).TryLock(t.Context(), inspected); !errors.Is(err, redlock.ErrMasters) {
+		t.Errorf("got %v, want ErrMasters", err)
+	}
+}
+
 // A key that is no fencing counter stands in its place: no lease is granted, and the resource is not FREE.
 func TestInspectWithAWrongCounter(t *testing.T) {
 	c := locktest.Start(t, 3)
 	const counter = "redlock:" + inspected + "~fence"
-	for _, set := range [][]any{{"set", counter, "x"}, {"set", counter, "-5"}, {"lpush", counter, "x"}} {
+	for _, set := range [][]any{{"set", counter, "x"}, {"set", counter, "-5"}, {"set", counter, ""}, {"lpush", counter, "x"}} {
 		for _, n := range c.Nodes {
 			locktest.Must(t, errors.Join(n.Del(t.Context(), counter).Err(), n.Do(t.Context(), set...).Err()))
 		}
