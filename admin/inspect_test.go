@@ -115,6 +115,15 @@ func TestInspectWithAWrongCounter(t *testing.T) {
 		in, err := admin.Inspect(t.Context(), l, inspected)
 		wantVerdict(t, in, err, admin.VerdictQuarantined)
 	}
+	for _, value := range []string{"1e15", "0x100", " 77 ", "1.0"} { // which the scripts read as numbers
+		for _, n := range c.Nodes {
+			locktest.Must(t, n.Set(t.Context(), "redlock:"+inspected+"~fence", value, 0).Err())
+		}
+		l := locktest.Open(t, c.Addrs)
+		in, err := admin.Inspect(t.Context(), l, inspected)
+		wantVerdict(t, in, err, admin.VerdictFree)
+		locktest.Unlock(t, locktest.Lock(t, l, inspected))
+	}
 	for _, n := range c.Nodes { // the largest number
 		locktest.Must(t, n.Set(t.Context(), "redlock:far~fence", int64(math.MaxInt64), 0).Err())
 	}

@@ -5,7 +5,7 @@
 -- ARGV    as begin.lua has it
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, value of the lock
--- key, ms until it expires or -1 for never, counter or '?' for something else than a string, how many
+-- key, ms until it expires or -1 for never, counter or '?' for what cannot be one, how many
 -- processes wait}. If there is no key, the value is empty and the life -2. If the key holds something else than a string, the life is -3. Of a key
 -- that readers have there follow how many they are, and of the first 64 to end the attempt id and the ms
 -- left.
@@ -15,7 +15,14 @@ local now, left = time(), 0
 if run ~= '' then left = guard(KEYS[1], now) end
 if not left then return {now, -1, '', -2, '', 0} end
 local held, counter = get(KEYS[2]), get(KEYS[3])
-if type(counter) ~= 'string' then counter = counter and '?' or '' end
+local number = type(counter) == 'string' and tonumber(counter)
+if not counter then
+  counter = ''
+elseif not number or number % 1 ~= 0 or number < 0 then -- as in acquire.lua
+  counter = '?'
+elseif string.find(counter, '%D') then
+  counter = string.format('%.0f', number)
+end
 local waiting = try('ZCARD', queueOf(KEYS[2]) .. '~queue')
 if type(waiting) ~= 'number' then waiting = 0 end
 if type(held) == 'table' then return {now, left, '', -3, counter, waiting} end
