@@ -20,6 +20,7 @@ import (
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // aclLine is the user that docs/operations.md recommends, for the default key prefix: it may run the
@@ -129,12 +130,30 @@ func TestACL(t *testing.T) {
 			}
 		})
 	}
-	for _, missing := range append([]string{""}, forReaders...) {
+	for _, missing := range append([]string{"", "+zrem", "+zcard"}, forReaders...) {
 		t.Run("reading without "+missing, func(t *testing.T) {
 			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
 			err := c.read(t)
-			if wanted := missing == "" || missing == "+zrange"; wanted && err != nil || !wanted && !errors.Is(err, reason.Permission) {
-				t.Errorf("got %v", err)
+			wanted := missing == "" || missing == "+zrange"
+			if wanted && err != nil || !wanted && (!errors.Is(err, reason.Permission) || !strings.HasPrefix(err.Error(), "TryLock: ")) {
+				t.Errorf("got %v", err) // a reader that lacks a right is not granted
+			}
+			ends := float64(time.Now().Add(time.Minute).UnixMilli())
+			for _, admin := range c.admins { // the readers of another user are in the way, and seen
+				locktest.Must(t, errors.Join(admin.ZAdd(t.Context(), "redlock:read~readers", redis.Z{Score: ends, Member: "another"}).Err(),
+					admin.Set(t.Context(), "redlock:read", wire.Sign, time.Minute).Err()))
+			}
+			l, err := c.open(t, "")
+			locktest.Must(t, err)
+			defer func() { locktest.Must(t, l.Close()) }()
+			if _, err := l.TryLock(t.Context(), "read"); !errors.Is(err, redlock.ErrTaken) {
+				t.Errorf("got %v, want ErrTaken", err)
+			}
+			if in, err := admin.Inspect(t.Context(), l, "read"); err != nil || in.Masters[0].ReaderKeys != 1 {
+				t.Errorf("got %+v, %v, want one reader", in, err)
+			}
+			for _, admin := range c.admins {
+				locktest.Must(t, admin.Del(t.Context(), "redlock:read", "redlock:read~readers").Err())
 			}
 			if err := c.life(t, "redlock:", ""); err != nil {
 				t.Errorf("the life of an exclusive lock: %v", err)

@@ -39,7 +39,8 @@ for i = 1, #list, 2 do
     ended = ended + 1
   end
 end
-local count = call('ZCARD', readers) - ended
+local count = (list.err and call or try)('ZCARD', readers)
+count = (type(count) == 'number' and count or #list / 2) - ended
 if count == 0 then return {now, left, '', -2, counter, waiting} end
 table.insert(reply, 7, count)
 return reply

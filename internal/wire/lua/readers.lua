@@ -20,7 +20,8 @@ local sign = '~readers|0'
 local function settle(key)
   local readers = key .. '~readers'
   local dropped = try('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', math.floor(time() / 1000)))
-  if type(dropped) ~= 'number' or call('ZCARD', readers) > 0 then return sign end
+  local count = type(dropped) == 'number' and try('ZCARD', readers)
+  if count ~= 0 then return sign end
   call('DEL', key, readers)
   return false
 end

@@ -52,6 +52,8 @@ local function shared()
       error(dropped)
     end
     local mine = call('ZSCORE', readers, id) -- before anything is set: the user may lack a right
+    call('ZREM', readers, '-')
+    local count = call('ZCARD', readers)
     local held = reads(key)
     if type(held) == 'table' then return 7, 0, 1 end
     local crowd = who and crowded(key)
@@ -64,7 +66,7 @@ local function shared()
     end
     if held and held ~= sign then return busy(key, held, who, crowd) end
     mine = held and mine
-    local beside = held and call('ZCARD', readers) - (mine and 1 or 0) or 0
+    local beside = held and count - (mine and 1 or 0) or 0
     local counter, code, extra = nextCounter(key .. '~fence', now, wish, 0)
     if not counter and code ~= 9 and left == 0 then return code, 0, extra end
     if not mine then put(key, id, ttl, not held) end
