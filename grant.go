@@ -33,7 +33,8 @@ type grant struct {
 	hand    handOver
 	renewal renewal
 
-	idle chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that
+	idle    chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that
+	unlocks int           // under way: calls of Unlock
 
 	room room
 }

@@ -204,9 +204,10 @@ func (le *handle) work() (over func()) {
 	return sync.OnceFunc(func() { count(-1) })
 }
 
-// worksLocked reports whether work is done under the lease.
+// worksLocked reports whether work is done under the lease, or an Unlock is under way: without Close waiting for
+// that, the nodes would be left before the release is sent.
 func (g *grant) worksLocked() bool {
-	return g.term.stands() && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
+	return g.unlocks > 0 || g.term.stands() && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
 }
 
 // workedLocked is called when work may be over.
@@ -336,23 +337,25 @@ func (le *handle) unlock(ctx context.Context) (err error) {
 	g := le.grant
 	g.mu.Lock()
 	again, held := le.unsettled, g.minHold > 0
+	g.unlocks++
 	g.mu.Unlock()
 	switch {
 	case again:
 		err = g.awaitRepeated(ctx)
 	case held && le.linger(): // linger reads the clock, which most leases need not pay for
-		return nil
 	default:
 		var last bool
 		if last, err = g.pool.unlock(le); last && err == nil {
 			err = g.awaitRelease()
 		}
 	}
+	g.mu.Lock()
 	if again || err != nil && !errors.Is(err, ErrNotHeld) {
-		g.mu.Lock()
 		le.unsettled = err != nil
-		g.mu.Unlock()
 	}
+	g.unlocks--
+	g.workedLocked()
+	g.mu.Unlock()
 	return err
 }
 
