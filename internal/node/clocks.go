@@ -241,7 +241,7 @@ func (n *Node) TooFar(now clock.Instant) (err error, certain bool) {
 	return n.set.watch.TooFar(n.index, n.set.watch.Moment(now))
 }
 
-// TooFarNow is TooFar for a person, who takes a clock that may be too far for one that is.
+// TooFarNow is TooFar at this moment, for a person: it reports a clock also while that is not certain.
 func (n *Node) TooFarNow() error {
 	err, _ := n.TooFar(n.now())
 	return err
