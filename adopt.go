@@ -311,11 +311,6 @@ func (p *pool) unable(resource string, found []node.Held, token string) *QuorumE
 	})
 }
 
-// any reports whether a master answered with an error.
-func (e *QuorumError) any(why error) bool {
-	return slices.ContainsFunc(e.Masters, func(m *MasterError) bool { return errors.Is(m.Err, why) })
-}
-
 // tellAdopted tells the former holder that its lease was adopted, or released by its token. It does not wait: a former holder that is not reached
 // hears at its next renewal.
 func (p *pool) tellAdopted(resource string) {

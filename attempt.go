@@ -1,12 +1,22 @@
 package redlock
 
 import (
+	"errors"
 	"slices"
 	"time"
 
 	"github.com/d0720281/redlock/internal/line"
+	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
+)
+
+// Answers that an attempt gives in place of a node, or to a node.
+var (
+	errNodeTimeout = node.ErrTimeout
+	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
+	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
 
 // attempt is one attempt to take a resource, as a state machine: step takes an event and the

@@ -114,17 +114,14 @@ var (
 	ErrConfig = errors.New("redlock: invalid configuration")
 )
 
-// Answers of one node. They appear in MasterError.Err. No sentinel matches them, so that one node
-// that has the key of another holder does not make an error match ErrTaken.
+// Answers of one node, beside those of attempt.go. They appear in MasterError.Err. No sentinel matches them, so that one
+// node that has the key of another holder does not make an error match ErrTaken.
 var (
-	errNodeTimeout = node.ErrTimeout
 	errGone        = node.ErrGone
 	errHeldByOther = node.ErrHeldByOther
 	errTakenAway   = node.ErrTakenAway
 	errAdopted     = node.ErrAdopted
-	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
 	errUndecided   = errors.New("no answer by the time it was decided")
-	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
 
 // QuorumError is the result of a round over the masters that failed. By errors.Is it matches its
@@ -137,52 +134,6 @@ type QuorumError struct {
 	Total    int            // masters in all
 	Masters  []*MasterError // one for each master that did not agree
 	Reasons  []error        // the sentinels that apply, and the error of the context if that ended the call
-}
-
-// quorumError returns the error of a round over all nodes.
-func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *QuorumError {
-	return &QuorumError{Op: op, Resource: resource, Granted: granted, Need: p.need, Total: len(p.nodes), Reasons: reasons}
-}
-
-// nodeError returns the error of one node for op. If err is nil, the node had not answered when
-// the round was decided. If such a node is down, or has said before that it is in quarantine, the
-// error is that.
-func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *MasterError {
-	n := p.nodes[i]
-	if err == nil || err == errUndecided {
-		err = errUndecided
-		known := n.Standing()
-		if left := known.SaidIn(p.now()); left > 0 {
-			err = node.Quarantine(left)
-		}
-		if known.Down != nil {
-			err = known.Down
-		}
-	}
-	if err == errNodeTimeout {
-		err = timeoutError(timeout)
-	}
-	if err == node.ErrUnseeded {
-		err = cmp.Or(n.TooFarNow(), err) // the clocks may be known, and disagree
-	}
-	var left node.Quarantine
-	var holder node.HeldByOther
-	errors.As(err, &left)
-	errors.As(err, &holder)
-	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
-}
-
-// updated returns a verdict with what is known now of the nodes that were undecided.
-func (p *pool) updated(e *QuorumError) *QuorumError {
-	more := *e
-	more.Masters = slices.Clone(e.Masters)
-	for k, was := range e.Masters {
-		if was.Err == errUndecided {
-			i := slices.IndexFunc(p.nodes, func(n *node.Node) bool { return n.Addr() == was.Master })
-			more.Masters[k] = p.nodeError(i, was.Op, errUndecided, 0)
-		}
-	}
-	return &more
 }
 
 // timeoutError returns the error of a node timeout, with its value.
@@ -405,6 +356,11 @@ func (e *QuorumError) quorumAnswered() bool {
 // replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
 	return e.any(reason.Membership) || e.tooMany((*MasterError).hopeless)
+}
+
+// any reports whether a master answered with an error.
+func (e *QuorumError) any(why error) bool {
+	return slices.ContainsFunc(e.Masters, func(m *MasterError) bool { return errors.Is(m.Err, why) })
 }
 
 // tooMany reports whether the masters for which is returns true leave no quorum to the others.

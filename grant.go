@@ -75,7 +75,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	g.pool, g.resource, g.lockConfig = p, resource, lc
 	g.name = wire.NoProcess
 	g.signal = make(chan struct{}, 1)
-	g.term.init(&g.lockConfig, p.conf.rules)
+	g.term.init(&g.termOptions, p.conf.rules)
 	g.renewal.slot = -1
 	g.handles = g.room.onlyHandle[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]

@@ -33,10 +33,9 @@ const (
 	MinDrift          = 0.001
 	MaxDrift          = 0.25
 
-	maxMaxTTL          = 24 * time.Hour
-	minNodeTimeout     = time.Millisecond
-	defaultNodeTimeout = 250 * time.Millisecond
-	maxKeyPrefix       = 256
+	maxMaxTTL      = 24 * time.Hour
+	minNodeTimeout = time.Millisecond
+	maxKeyPrefix   = 256
 )
 
 // Option sets up a [Locker].
@@ -68,17 +67,13 @@ type config struct {
 }
 
 type lockConfig struct {
-	ttl         time.Duration
-	nodeTimeout time.Duration // 0: derived from the TTL
-	grace       time.Duration
-	maxHold     time.Duration // 0: no bound
-	minHold     time.Duration
-	votesWait   time.Duration // of one attempt, for masters in quarantine
-	manual      bool          // no renewal
-	reentry     bool
-	shared      bool   // the lease of a reader
-	several     int    // of LockAny: the number of resources; otherwise 0
-	owner       string // label of the lease; "": none
+	termOptions
+	minHold   time.Duration
+	votesWait time.Duration // of one attempt, for masters in quarantine
+	reentry   bool
+	shared    bool   // the lease of a reader
+	several   int    // of LockAny: the number of resources; otherwise 0
+	owner     string // label of the lease; "": none
 
 	ttlSet, timeoutSet, maxHoldSet, manualSet bool // by the options of New, or by those of this call: two that exclude each other must not come together
 }
@@ -395,16 +390,6 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 	err := lc.validate(c)
 	lc.ttlSet, lc.manualSet, lc.maxHoldSet = false, false, false // the same values make the same lease
 	return lc, err
-}
-
-// timeout returns the node timeout of a call.
-//
-// Source: ALGORITHM section 1, "NodeTimeout".
-func (c *lockConfig) timeout() time.Duration {
-	if c.nodeTimeout > 0 {
-		return c.nodeTimeout
-	}
-	return min(defaultNodeTimeout, c.ttl/10)
 }
 
 // nodeTimeoutOfAll returns the bound on one exchange with a node: the node timeout of a lock

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -207,4 +208,50 @@ func (p *pool) stop(grace time.Duration) {
 func (c *config) newToken(owner string) string {
 	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader))
 	return c.rules.ID(wire.Token(id, owner))
+}
+
+// quorumError returns the error of a round over all nodes.
+func (p *pool) quorumError(op, resource string, granted int, reasons ...error) *QuorumError {
+	return &QuorumError{Op: op, Resource: resource, Granted: granted, Need: p.need, Total: len(p.nodes), Reasons: reasons}
+}
+
+// nodeError returns the error of one node for op. If err is nil, the node had not answered when
+// the round was decided. If such a node is down, or has said before that it is in quarantine, the
+// error is that.
+func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *MasterError {
+	n := p.nodes[i]
+	if err == nil || err == errUndecided {
+		err = errUndecided
+		known := n.Standing()
+		if left := known.SaidIn(p.now()); left > 0 {
+			err = node.Quarantine(left)
+		}
+		if known.Down != nil {
+			err = known.Down
+		}
+	}
+	if err == errNodeTimeout {
+		err = timeoutError(timeout)
+	}
+	if err == node.ErrUnseeded {
+		err = cmp.Or(n.TooFarNow(), err) // the clocks may be known, and disagree
+	}
+	var left node.Quarantine
+	var holder node.HeldByOther
+	errors.As(err, &left)
+	errors.As(err, &holder)
+	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
+}
+
+// updated returns a verdict with what is known now of the nodes that were undecided.
+func (p *pool) updated(e *QuorumError) *QuorumError {
+	more := *e
+	more.Masters = slices.Clone(e.Masters)
+	for k, was := range e.Masters {
+		if was.Err == errUndecided {
+			i := slices.IndexFunc(p.nodes, func(n *node.Node) bool { return n.Addr() == was.Master })
+			more.Masters[k] = p.nodeError(i, was.Op, errUndecided, 0)
+		}
+	}
+	return &more
 }

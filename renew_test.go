@@ -77,9 +77,9 @@ func watching(t *testing.T, c Clock) *renewer {
 
 // lease returns a lease with that TTL that was granted now.
 func (k *renewer) lease(ttl time.Duration) *grant {
-	conf := &config{rules: rules.New(), lockConfig: lockConfig{ttl: ttl, manual: true}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
+	conf := &config{rules: rules.New(), lockConfig: lockConfig{termOptions: termOptions{ttl: ttl, manual: true}}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
 	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf(), lines: line.New[*grant, call](&line.DefaultPolicy, false)}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
-	g.term.init(&g.lockConfig, conf.rules)
+	g.term.init(&g.termOptions, conf.rules)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()

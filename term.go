@@ -20,7 +20,7 @@ import (
 //
 // Source: ALGORITHM sections 6, 7 and 11.
 type term struct {
-	options *lockConfig
+	options *termOptions
 	rules   *rules.Rules
 
 	phase    termPhase
@@ -32,6 +32,25 @@ type term struct {
 	keptTo   instant       // of kept: the end of the minimum hold, by a clock that has never stood still
 	dropAt   instant       // of broken: when the keys are dropped
 	cause    error         // why the lease is over; nil while it is not
+}
+
+// termOptions are the options that the term of a lease depends on.
+type termOptions struct {
+	ttl         time.Duration
+	nodeTimeout time.Duration // 0: derived from the TTL
+	grace       time.Duration
+	maxHold     time.Duration // 0: no bound
+	manual      bool          // no renewal
+}
+
+// timeout returns the node timeout of a call.
+//
+// Source: ALGORITHM section 1, "NodeTimeout".
+func (o *termOptions) timeout() time.Duration {
+	if o.nodeTimeout > 0 {
+		return o.nodeTimeout
+	}
+	return min(250*time.Millisecond, o.ttl/10)
 }
 
 // termPhase is how far a lease has come. It moves as termPhases says.
@@ -71,8 +90,8 @@ func (t *term) enter(p termPhase) {
 }
 
 // init makes the term of a lease with some options.
-func (t *term) init(lc *lockConfig, r *rules.Rules) {
-	t.options, t.rules = lc, r
+func (t *term) init(o *termOptions, r *rules.Rules) {
+	t.options, t.rules = o, r
 	t.ends.Store(math.MinInt64) // a clock may show anything
 	t.uncapped = math.MinInt64
 }

@@ -157,7 +157,7 @@ func FuzzValidity(f *testing.F) {
 			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
 		}
 		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
-		conf := config{lockConfig: lockConfig{ttl: ttl, grace: grace}, maxTTL: maxMaxTTL, drift: factor, clock: clock.NewLease(RuntimeClock())}
+		conf := config{lockConfig: lockConfig{termOptions: termOptions{ttl: ttl, grace: grace}}, maxTTL: maxMaxTTL, drift: factor, clock: clock.NewLease(RuntimeClock())}
 		start, now := instant(startNs), instant(startNs+elapsedNs)
 		if now < start || conf.validate() != nil {
 			t.Skip("past the end of the clock, or too much grace with this drift")
@@ -193,12 +193,12 @@ func FuzzValidity(f *testing.F) {
 }
 
 // newTerm returns the term of a lease of 10 s that was granted at 0, without drift.
-func newTerm(lc lockConfig) *term {
-	lc.ttl = 10 * time.Second
-	lc.manual = lc.manual || lc.maxHold > 0 && lc.maxHold <= lc.ttl
+func newTerm(o termOptions) *term {
+	o.ttl = 10 * time.Second
+	o.manual = o.manual || o.maxHold > 0 && o.maxHold <= o.ttl
 	t := &term{}
-	t.init(&lc, rules.New())
-	t.extend(0, lc.ttl, 0, 0)
+	t.init(&o, rules.New())
+	t.extend(0, o.ttl, 0, 0)
 	t.renewAt = seconds(3)
 	return t
 }
@@ -211,7 +211,7 @@ func TestTerm(t *testing.T) {
 	late := func(t *term) { t.extend(seconds(5), 10*time.Second, 0, 0); t.extend(seconds(1), 10*time.Second, 0, 0) }
 	for _, test := range []struct {
 		name    string
-		options lockConfig
+		options termOptions
 		do      func(*term)
 		at      float64       // seconds
 		stood   time.Duration // since the start
@@ -224,26 +224,26 @@ func TestTerm(t *testing.T) {
 		{name: "a renewal that failed", at: 3, do: func(t *term) { t.failed(seconds(3)) }, want: noDuty, due: 3.1},
 		{name: "a renewal that failed near the end", at: 9.5, do: func(t *term) { t.failed(seconds(9.5)) }, want: noDuty, due: 9.5625},
 		{name: "a renewal near the end", at: 9.5, do: func(t *term) { t.renewAt = seconds(9.5) }, want: toRenew, due: 9.5625},
-		{name: "a renewal that would not move the deadline", options: lockConfig{maxHold: 15 * time.Second}, at: 7, do: func(t *term) { t.extend(seconds(6), 10*time.Second, 0, 0) }, want: noDuty, due: 14.8},
+		{name: "a renewal that would not move the deadline", options: termOptions{maxHold: 15 * time.Second}, at: 7, do: func(t *term) { t.extend(seconds(6), 10*time.Second, 0, 0) }, want: noDuty, due: 14.8},
 		{name: "a renewal before the end", at: 9.7, do: func(t *term) { t.renewAt = never }, want: noDuty, due: 9.8},
-		{name: "the end", options: lockConfig{manual: true}, at: 9.8, want: toEnd, due: 9.8},
-		{name: "with a grace", options: lockConfig{grace: time.Second, manual: true}, at: 8.8, want: toEnd, due: 8.8},
-		{name: "without renewal", options: lockConfig{manual: true}, at: 9, want: noDuty, due: 9.8},
-		{name: "a maximum hold", options: lockConfig{maxHold: 5 * time.Second}, at: 4, want: noDuty, due: 4.8},
-		{name: "the end of a maximum hold", options: lockConfig{maxHold: 5 * time.Second}, at: 4.8, want: toEnd, due: 4.8},
-		{name: "two answers in the wrong order", options: lockConfig{manual: true}, do: late, at: 10, want: noDuty, due: 14.8},
-		{name: "the next holder, after these", options: lockConfig{manual: true, maxHold: 12 * time.Second}, do: func(t *term) { late(t); t.passTo(seconds(6)) }, at: 10, want: noDuty, due: 14.8},
-		{name: "the next holder's maximum hold", options: lockConfig{maxHold: 5 * time.Second}, do: func(t *term) { t.passTo(seconds(4)) }, at: 4.8, want: noDuty, due: 8.8},
-		{name: "kept", options: lockConfig{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 5.9, want: noDuty, due: 6},
+		{name: "the end", options: termOptions{manual: true}, at: 9.8, want: toEnd, due: 9.8},
+		{name: "with a grace", options: termOptions{grace: time.Second, manual: true}, at: 8.8, want: toEnd, due: 8.8},
+		{name: "without renewal", options: termOptions{manual: true}, at: 9, want: noDuty, due: 9.8},
+		{name: "a maximum hold", options: termOptions{maxHold: 5 * time.Second}, at: 4, want: noDuty, due: 4.8},
+		{name: "the end of a maximum hold", options: termOptions{maxHold: 5 * time.Second}, at: 4.8, want: toEnd, due: 4.8},
+		{name: "two answers in the wrong order", options: termOptions{manual: true}, do: late, at: 10, want: noDuty, due: 14.8},
+		{name: "the next holder, after these", options: termOptions{manual: true, maxHold: 12 * time.Second}, do: func(t *term) { late(t); t.passTo(seconds(6)) }, at: 10, want: noDuty, due: 14.8},
+		{name: "the next holder's maximum hold", options: termOptions{maxHold: 5 * time.Second}, do: func(t *term) { t.passTo(seconds(4)) }, at: 4.8, want: noDuty, due: 8.8},
+		{name: "kept", options: termOptions{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 5.9, want: noDuty, due: 6},
 		{name: "kept, and renewed", do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 5, want: toRenew, due: 5.1},
 		{name: "the end of a minimum hold", do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 6, want: toUnlock, due: 3},
-		{name: "a minimum hold while the clock was corrected", options: lockConfig{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 8, stood: 2500 * time.Millisecond, want: noDuty, due: 8.5},
-		{name: "a minimum hold after the clock was corrected", options: lockConfig{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), time.Second) }, at: 5, stood: time.Second, want: noDuty, due: 6},
-		{name: "a minimum hold longer than the maximum", options: lockConfig{maxHold: 5 * time.Second}, do: func(t *term) { t.keepFor(8*time.Second, seconds(1), 0) }, at: 5, want: toUnlock, due: 5},
+		{name: "a minimum hold while the clock was corrected", options: termOptions{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), 0) }, at: 8, stood: 2500 * time.Millisecond, want: noDuty, due: 8.5},
+		{name: "a minimum hold after the clock was corrected", options: termOptions{manual: true}, do: func(t *term) { t.keepFor(5*time.Second, seconds(1), time.Second) }, at: 5, stood: time.Second, want: noDuty, due: 6},
+		{name: "a minimum hold longer than the maximum", options: termOptions{maxHold: 5 * time.Second}, do: func(t *term) { t.keepFor(8*time.Second, seconds(1), 0) }, at: 5, want: toUnlock, due: 5},
 		{name: "kept, and taken by the next caller", do: func(t *term) { t.keepFor(time.Second, seconds(1), 0); t.passTo(seconds(1)) }, at: 2.5, want: noDuty, due: 3},
 		{name: "lost", do: func(t *term) { t.end(lost, seconds(1)) }, at: 20, want: noDuty, due: -1},
 		{name: "broken", do: func(t *term) { t.end(errLostBroken, seconds(1)) }, at: 1.1, want: noDuty, due: 1.2},
-		{name: "broken with a grace", options: lockConfig{grace: time.Second}, do: func(t *term) { t.end(errLostBroken, seconds(1)) }, at: 2, want: noDuty, due: 2.2},
+		{name: "broken with a grace", options: termOptions{grace: time.Second}, do: func(t *term) { t.end(errLostBroken, seconds(1)) }, at: 2, want: noDuty, due: 2.2},
 		{name: "the keys of a broken lease", do: func(t *term) { t.end(errLostBroken, seconds(1)) }, at: 1.2, want: toDrop, due: -1},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestTerm(t *testing.T) {
 func TestTermRenewed(t *testing.T) {
 	least, most := never, instant(0)
 	for range 500 {
-		lease := newTerm(lockConfig{})
+		lease := newTerm(termOptions{})
 		lease.renewed(seconds(1))
 		least, most = min(least, lease.renewAt), max(most, lease.renewAt)
 	}
@@ -284,7 +284,7 @@ func TestTermRenewed(t *testing.T) {
 // Why a lease has ended at its deadline.
 func TestTermExpired(t *testing.T) {
 	for _, test := range []struct {
-		options lockConfig
+		options termOptions
 		at      float64
 		stood   time.Duration
 		want    error
@@ -293,7 +293,7 @@ func TestTermExpired(t *testing.T) {
 		{at: 10, want: errLostExpired},
 		{at: 10, stood: time.Millisecond, want: errLostStill},
 		{at: 11, stood: time.Second, want: errLostExpired},
-		{options: lockConfig{maxHold: 5 * time.Second}, at: 5, want: errLostMaxHold},
+		{options: termOptions{maxHold: 5 * time.Second}, at: 5, want: errLostMaxHold},
 	} {
 		if got := newTerm(test.options).expired(seconds(test.at), test.stood); got != test.want {
 			t.Errorf("at %v s, of which the clock stood still for %v: got %v, want %v", test.at, test.stood, got, test.want)
@@ -304,7 +304,7 @@ func TestTermExpired(t *testing.T) {
 // An expired lease keeps its last moments. Any other lease that is over has none.
 func TestTermEnd(t *testing.T) {
 	for cause, want := range map[error]float64{errLostExpired: 10, errLostStill: 10, errLostMaxHold: 10, errLostQuorum: 9, errLostBroken: 9, ErrReleased: 9, ErrDetached: 9} {
-		lease := newTerm(lockConfig{})
+		lease := newTerm(termOptions{})
 		if lease.end(cause, seconds(9)); lease.deadline() != seconds(want) || lease.cause != cause || lease.stands() {
 			t.Errorf("%v: got deadline %v, cause %v, standing %v; want %v s, itself, false", cause, time.Duration(lease.deadline()), lease.cause, lease.stands(), want)
 		}
@@ -316,7 +316,7 @@ func TestTermEnd(t *testing.T) {
 func TestTermIsOverForGood(t *testing.T) {
 	walk := func(seed uint64, wrong bool) error {
 		r := rand.New(rand.NewPCG(seed, 1))
-		lease, now := newTerm(lockConfig{grace: time.Second, nodeTimeout: 100 * time.Millisecond}), instant(0)
+		lease, now := newTerm(termOptions{grace: time.Second, nodeTimeout: 100 * time.Millisecond}), instant(0)
 		for range 60 {
 			now = now.Add(rand.N(time.Second))
 			was, stood, d := lease.phase, lease.stands(), lease.deadline()
