@@ -60,7 +60,7 @@ func (l *link) appendScript(b []byte, s *wire.Script) []byte {
 // Source: ALGORITHM section 8, "Client side".
 func (n *Node) connect(out *outcomes) {
 	var l *link
-	login, err := within(n, n.credentials)
+	login, err := within(n, func(ctx context.Context) (credentials, error) { return n.provider.credentials(ctx, n.set.quit) })
 	if err == nil {
 		n.sent.Store(&login.password)
 		l, err = within(n, func(ctx context.Context) (*link, error) { return n.open(ctx, login, out) })

@@ -42,6 +42,7 @@ type provider struct {
 	name   string // of the option; "" for credentials that are fixed
 	ask    func(context.Context) (credentials, error)
 	stream *stream // nil unless new credentials come by themselves
+	asking *asking // the question that has no answer yet; nil if there is none. For serve alone
 }
 
 func newProvider(n *Node, o *redis.Options) provider {
@@ -100,35 +101,35 @@ func (a *asking) result(ctx context.Context) (c credentials, answered bool, err 
 }
 
 // credentials returns those of the next connection. While the provider is slow, each call waits for
-// the answer as long as ctx lasts, until the provider has had its time.
-func (n *Node) credentials(ctx context.Context) (credentials, error) {
-	if n.provider.name == "" {
-		return n.provider.ask(ctx)
+// the answer as long as ctx lasts, until the provider has had its time or quit ends.
+func (p *provider) credentials(ctx, quit context.Context) (credentials, error) {
+	if p.name == "" {
+		return p.ask(ctx)
 	}
-	if n.asking == nil {
-		n.asking = n.provider.begin(n.set.quit)
+	if p.asking == nil {
+		p.asking = p.begin(quit)
 	}
-	c, answered, err := n.asking.result(ctx)
-	if answered || n.asking.ctx.Err() != nil {
-		n.asking.end()
-		n.asking = nil
+	c, answered, err := p.asking.result(ctx)
+	if answered || p.asking.ctx.Err() != nil {
+		p.asking.end()
+		p.asking = nil
 	}
 	return c, err
 }
 
-// credentialsOfSubscription returns those of the next connection of a subscription. It waits for
+// ofSubscription returns the credentials of the next connection of a subscription. It waits for
 // the provider.
-func (n *Node) credentialsOfSubscription(ctx context.Context) (credentials, error) {
-	switch s := n.provider.stream; {
-	case n.provider.name == "":
-		return n.provider.ask(ctx)
+func (p *provider) ofSubscription(ctx context.Context) (credentials, error) {
+	switch s := p.stream; {
+	case p.name == "":
+		return p.ask(ctx)
 	case s != nil:
 		if c := s.latest.Load(); c != nil {
 			return *c, nil
 		}
-		return credentials{}, fmt.Errorf("the %s has not answered yet", n.provider.name)
+		return credentials{}, fmt.Errorf("the %s has not answered yet", p.name)
 	}
-	a := n.provider.begin(ctx)
+	a := p.begin(ctx)
 	defer a.end()
 	c, _, err := a.result(a.ctx)
 	return c, err

@@ -137,7 +137,7 @@ func (n *Node) flightLocked(now clock.Instant, l *link, out *outcomes) *flight {
 		}
 		return nil
 	}, func(r *Request, why error) { out.add(r, Reply{Err: why}) })
-	n.regroup(f.batch)
+	n.queue.regroup(f.batch)
 	if len(f.batch) == 0 && len(f.tasks) == 0 {
 		n.free = append(n.free, f)
 		return nil
@@ -345,7 +345,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 			n.observeLocked(h.micros, f.sent, now, out)
 			n.noteQuarantineLocked(h.left, now, out)
 		}
-		disbelieve(f.batch, replies, h.micros, n.conf)
+		disbelieve(f.batch, replies, h.micros, n.conf.maxAhead())
 		failure = n.takeLocked(l, f, replies, false, now, out)
 	case Says(refused, "NOSCRIPT"): // nothing was carried out
 		l.knows[&wire.Requests] = false
@@ -364,7 +364,7 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 		failure = n.takeLocked(l, f, replies, true, now, out)
 	}
 	if failure == nil {
-		n.pause = 0
+		n.probe.pause = 0
 	} else {
 		n.dropLinkLocked(failure, now, out)
 		n.goDownLocked(failure, now, out)
@@ -541,4 +541,50 @@ func (l *link) wakeReaderAt(d time.Duration) {
 		at = time.Now().Add(max(d, 0))
 	}
 	_ = l.conn.SetReadDeadline(at) // fails on a connection that is closed, which the reader notices
+}
+
+// settleLocked decides whether a release that was answered, or failed, has to be sent again.
+func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
+	denied := r.Key.traffic[n.index].denied
+	switch {
+	case err == nil || n.isNeedless(r):
+	case denied == doubtful && n.refusal.goesOn(now):
+		n.retries.drop(r)
+		n.retryLocked(r, nextDoubt(now))
+		return
+	default:
+		n.retryLocked(r, now.Add(firstPause))
+		return
+	}
+	n.retries.drop(r)
+	if deadBy := r.Key.traffic[n.index].deadBy; n.conf.Rules.Arrives(deadBy > now) {
+		n.retryLocked(r, deadBy)
+	}
+}
+
+// nextDoubt returns when a release is sent that is perhaps not needed, unless an acquire takes it along
+// before: together with the others.
+func nextDoubt(now clock.Instant) clock.Instant {
+	return now - now%clock.Instant(doubtEvery) + 2*clock.Instant(doubtEvery)
+}
+
+// retryLocked keeps a release, once, until the key must have expired. A request that was sent
+// before the release can set the key until its node timeout is over, and a lost request until its
+// deadBy.
+func (n *Node) retryLocked(r *Request, at clock.Instant) {
+	if r.retry > 0 {
+		return
+	}
+	if r.Op == wire.Rest {
+		r.Process = wire.NoProcess // when the release is sent again, the process may not wait any more
+	}
+	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
+	n.retries.add(retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
+}
+
+// pruneLocked ends the retries of keys that have expired by now.
+func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
+	for _, r := range n.retries.prune(now) {
+		out.add(r, Reply{Err: ErrExpired})
+	}
 }

@@ -147,17 +147,11 @@ func (a *Audit) hashed(addr string) uint64 {
 func (i Info) usable() error {
 	switch {
 	case i.Cluster == "1":
-		return clusterNode(errors.New("it is a node of a cluster"))
+		return &Marked{reason.ClusterNode, errors.New("it is a node of a cluster")} // which becomes no independent master, unlike a replica
 	case i.Role != "" && i.Role != "master":
 		return &Marked{reason.NotMaster, fmt.Errorf("its role is %s", i.Role)}
 	}
 	return nil
-}
-
-// clusterNode returns the error of a node that belongs to a Redis Cluster, and said so by err.
-// Unlike a replica, it does not become an independent master.
-func clusterNode(err error) error {
-	return &Marked{reason.ClusterNode, err}
 }
 
 // Audit is what a node said of itself at a connection.

@@ -140,15 +140,11 @@ func (s *Set) Refused() error {
 var ErrClosed = errors.New("redlock: locker is closed")
 
 const (
-	maxBatch   = 256 // requests in one call of the script: a millisecond or so of the node's time
-	maxTasks   = 16  // tasks in one exchange
-	maxFlights = 8   // exchanges under way
+	maxFlights = 8 // exchanges under way
 
-	farAway      = time.Millisecond       // from this round trip on several exchanges are under way
-	idleAfter    = 5 * time.Second        // without a reply a connection may have been dropped on the way
-	firstPause   = 20 * time.Millisecond  // after the first failure of a node or of a release
-	maxPause     = 500 * time.Millisecond // between two tries
-	refusedPause = 50 * time.Millisecond  // between two tries where connections are refused, which costs next to nothing
+	farAway      = time.Millisecond      // from this round trip on several exchanges are under way
+	idleAfter    = 5 * time.Second       // without a reply a connection may have been dropped on the way
+	refusedPause = 50 * time.Millisecond // between two tries where connections are refused, which costs next to nothing
 )
 
 // Node is one master. All requests to it go over one connection, in order. Requests queue. One
@@ -169,7 +165,6 @@ type Node struct {
 	opt   redis.Options
 
 	provider provider // of the credentials
-	asking   *asking  // the question to it that has no answer yet; nil if there is none. For serve alone
 
 	wake      chan struct{} // holds one token: there may be something to do
 	standing  atomic.Pointer[Standing]
@@ -185,13 +180,11 @@ type Node struct {
 	link    *link         // the connection; nil while there is none
 	closeBy clock.Instant // when to give up; never until the Set is stopped
 	retries retries       // releases to be sent again
-	pause   time.Duration // before the next try to connect; 0 after a good exchange
-	probeAt clock.Instant // when to connect again while down
+	probe   probing
 	guard   guard
 	near    nearest // how far away the node is
 	refusal refusing
 	free    []*flight
-	latest  map[place]*Request // for regroup
 
 	heard  clock.Instant // when the server last answered
 	former clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
@@ -208,7 +201,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		closeBy: clock.Never,
 		former:  clock.Start,
 		guard:   newGuard(s.conf, s.list),
-		latest:  make(map[place]*Request),
+		queue:   queue{latest: make(map[place]*Request)},
 	}
 	n.opt.DialTimeout = 4 * s.conf.Timeout // several round trips with TLS; no caller waits for it
 	n.provider = newProvider(n, &n.opt)
@@ -239,6 +232,23 @@ func (n *Node) poke() {
 	select {
 	case n.wake <- struct{}{}:
 	default:
+	}
+}
+
+// Standing returns the present standing of the node.
+func (n *Node) Standing() *Standing { return n.standing.Load() }
+
+// standLocked replaces the standing by a changed copy.
+func (n *Node) standLocked(change func(*Standing)) {
+	next := *n.standing.Load()
+	change(&next)
+	n.standing.Store(&next)
+}
+
+// enterLocked moves the phase of a doubt about the node.
+func (n *Node) enterLocked(h happening) {
+	if t := n.Standing().trust; transitions[h][t.phase] != t.phase {
+		n.standLocked(func(s *Standing) { s.enter(h) })
 	}
 }
 
@@ -275,6 +285,14 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		n.poke()
 	}
 	return nil
+}
+
+// AssumeSent makes sure that a release is sent to a node, although no other request was: the node
+// may have the key all the same.
+func (k *Key) AssumeSent(n *Node) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	k.traffic[n.index].sent = true
 }
 
 // DueAt returns when a request without an answer times out. Its node timeout counts from when
@@ -353,7 +371,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 	n.heedLocked(now, out)
 	n.pruneLocked(now, out)
 	down := n.standing.Load().Down
-	if down != nil && now < n.probeAt {
+	if down != nil && now < n.probe.at {
 		n.failQueuedLocked(down, now, out)
 	}
 	idle := n.queue.empty() && len(n.retries.list) == 0 && len(n.flights) == 0
@@ -378,7 +396,7 @@ func (n *Node) planLocked(now clock.Instant, out *outcomes) (next step, due cloc
 // connectAtLocked returns when a connection is needed.
 func (n *Node) connectAtLocked(down error) clock.Instant {
 	if down != nil {
-		return n.probeAt
+		return n.probe.at
 	}
 	return n.workAtLocked()
 }
@@ -451,11 +469,7 @@ func (n *Node) goDownLocked(err error, now clock.Instant, out *outcomes) {
 		}
 	})
 	n.failQueuedLocked(err, now, out)
-	n.probeAt = now.Add(n.pause)
-	n.pause = longerPause(n.pause)
-	if errors.Is(err, syscall.ECONNREFUSED) {
-		n.pause = min(n.pause, refusedPause)
-	}
+	n.probe.failed(err, now)
 	out.after(n.set.endSurveys)
 	if first {
 		out.after(func() { n.conf.Events.Down(n, err) })
@@ -483,7 +497,19 @@ func (n *Node) abandonLocked(now clock.Instant, out *outcomes) {
 	n.failQueuedLocked(ErrClosed, now, out)
 }
 
-func longerPause(d time.Duration) time.Duration { return min(max(2*d, firstPause), maxPause) }
+// probing is when to connect again while the node is down.
+type probing struct {
+	at    clock.Instant
+	pause time.Duration // after the next failure; 0 after a good exchange
+}
+
+func (p *probing) failed(err error, now clock.Instant) {
+	p.at = now.Add(p.pause)
+	p.pause = longerPause(p.pause)
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		p.pause = min(p.pause, refusedPause)
+	}
+}
 
 // nearest is the shortest round trip of late: the time of the network alone, without that of a
 // busy node.

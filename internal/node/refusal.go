@@ -79,6 +79,15 @@ func lastingAtFirst(err error) error {
 	return reason.Unsupported
 }
 
+// denial says what a master that answered an acquire with an error has done of the request.
+type denial uint8
+
+const (
+	notDenied denial = iota
+	undone           // nothing: no release is needed
+	doubtful         // perhaps a part: another program answered for the master
+)
+
 // denialBy returns what a server's error says of an acquire. A proxy may have passed the request on
 // before it answers in words of its own. whole says that the error is the reply to the whole call, and
 // not that of one command in the script: then a denial came before anything was done, too.
@@ -104,8 +113,6 @@ func nodeFailure(err error) error {
 	switch sentinel := lasting(err); {
 	case err == nil:
 		return nil
-	case sentinel == reason.ClusterNode:
-		return clusterNode(err)
 	case sentinel != nil:
 		return &Marked{sentinel, err}
 	case isLastingTLS(err):

@@ -325,8 +325,8 @@ func (r Reply) holder() error {
 // than a counter can be.
 //
 // Source: ALGORITHM section 4.
-func disbelieve(batch []*Request, replies []Reply, micros int64, c *Config) {
-	most := micros + c.maxAhead().Microseconds()
+func disbelieve(batch []*Request, replies []Reply, micros int64, ahead time.Duration) {
+	most := micros + ahead.Microseconds()
 	for i := range replies {
 		r := &replies[i]
 		if (r.Code == wire.Granted || r.Code == wire.Mine) && r.Counter > most && batch[i].Op.Wants() {

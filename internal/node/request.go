@@ -3,8 +3,6 @@ package node
 import (
 	"cmp"
 	"iter"
-	"slices"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -34,15 +32,6 @@ type traffic struct {
 	deadBy  clock.Instant // requests without a reply have no effect after this
 }
 
-// denial says what a master that answered an acquire with an error has done of the request.
-type denial uint8
-
-const (
-	notDenied denial = iota
-	undone           // nothing: no release is needed
-	doubtful         // perhaps a part: another program answered for the master
-)
-
 // Init makes the key ready for n nodes.
 func (k *Key) Init(n int) {
 	if k.traffic = k.ofFive[:]; n > len(k.ofFive) {
@@ -63,14 +52,6 @@ func (k *Key) Live(d time.Duration) {
 
 // Abandon keeps all further requests except releases from being sent.
 func (k *Key) Abandon() { k.abandoned.Store(true) }
-
-// AssumeSent makes sure that a release is sent to a node, although no other request was: the node
-// may have the key all the same.
-func (k *Key) AssumeSent(n *Node) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	k.traffic[n.index].sent = true
-}
 
 // Request is one request of an attempt to one node.
 type Request struct {
@@ -118,156 +99,8 @@ func (r *Request) complete() {
 // end returns the time after which the request is not executed any more.
 func (r *Request) end() clock.Instant { return r.sent.Add(r.Timeout) }
 
-// queue has the requests that wait to be sent to one node. Releases go first, then renewals: new
-// acquires must not make a holder lose its lease.
-//
-// Source: ALGORITHM section 5.
-type queue struct {
-	lists [3][]*Request
-	tasks []*task
-}
-
-// The lists, in the order in which they are sent.
-const (
-	releases = iota
-	renewals // raises and adopts, too
-	acquires
-)
-
-func (q *queue) add(r *Request) {
-	list := listOf(r.Op)
-	q.lists[list] = append(q.lists[list], r)
-}
-
-func listOf(o wire.Op) int {
-	switch o {
-	case wire.Release, wire.Rest:
-		return releases
-	case wire.Acquire:
-		return acquires
-	}
-	return renewals
-}
-
-// putBack puts requests that have to be sent once more in front, in their order.
-func (q *queue) putBack(again []*Request) {
-	for i := len(again) - 1; i >= 0; i-- {
-		var one queue
-		one.add(again[i])
-		for l := range q.lists {
-			if len(one.lists[l]) > 0 {
-				q.lists[l] = append(one.lists[l], q.lists[l]...)
-			}
-		}
-	}
-}
-
-func (q *queue) empty() bool { return q.len() == 0 && len(q.tasks) == 0 }
-
-func (q *queue) len() int { return len(q.lists[0]) + len(q.lists[1]) + len(q.lists[2]) }
-
-func (q *queue) full() bool { return q.len() >= maxBatch || len(q.tasks) >= maxTasks }
-
-// oldest returns when the first of the waiting requests was queued.
-func (q *queue) oldest() (at clock.Instant, some bool) {
-	at = clock.Never
-	for _, l := range q.lists {
-		if len(l) > 0 {
-			at = min(at, l[0].queued)
-		}
-	}
-	for _, t := range q.tasks {
-		at = min(at, t.queued)
-	}
-	return at, at < clock.Never
-}
-
-// drop removes the requests for which is returns true.
-func (q *queue) drop(is func(*Request) bool) {
-	for i, l := range q.lists {
-		keep := l[:0]
-		for _, r := range l {
-			if !is(r) {
-				keep = append(keep, r)
-			}
-		}
-		clear(l[len(keep):])
-		q.lists[i] = keep
-	}
-}
-
-// take moves requests to a batch until the batch has most of them. A request marked alone makes
-// a batch by itself. Requests that have become pointless are left out and answered.
-func (q *queue) take(batch []*Request, most int, pointless func(*Request) error, tell func(*Request, error)) []*Request {
-	for i, l := range q.lists {
-		n := 0
-		for ; n < len(l) && len(batch) < most; n++ {
-			r := l[n]
-			if why := pointless(r); why != nil {
-				tell(r, why)
-				continue
-			}
-			if r.alone {
-				if len(batch) == 0 {
-					batch, n = append(batch, r), n+1
-				}
-				most = 0
-				break
-			}
-			batch = append(batch, r)
-		}
-		rest := copy(l, l[n:])
-		clear(l[rest:])
-		q.lists[i] = l[:rest]
-	}
-	return batch
-}
-
-// place is that of a process in a queue.
-type place struct{ process, queue string }
-
-// regroup puts the requests of a batch in an order in which those that have arguments in common
-// are neighbours. The order of the lists stays, and within a list the order of a process's requests for
-// one queue: a request that would come before an earlier one of these moves to the next round.
-//
-// Source: ALGORITHM section 5, "Order of requests".
-func (n *Node) regroup(batch []*Request) {
-	if slices.IsSortedFunc(batch, byGroup) {
-		return
-	}
-	list := -1
-	for _, r := range batch {
-		if l := listOf(r.Op); l != list {
-			list = l
-			clear(n.latest)
-		}
-		if r.round = 0; r.Process == "" { // the order matters to the queue alone
-			continue
-		}
-		at := place{r.Process, wire.QueueOf(r.Key.Lock)}
-		if earlier := n.latest[at]; earlier != nil {
-			if r.round = earlier.round; byGroup(earlier, r) > 0 {
-				r.round++
-			}
-		}
-		n.latest[at] = r
-	}
-	clear(n.latest)
-	slices.SortStableFunc(batch, func(a, b *Request) int {
-		return cmp.Or(cmp.Compare(listOf(a.Op), listOf(b.Op)), cmp.Compare(a.round, b.round), byGroup(a, b))
-	})
-}
-
-// byGroup compares two requests by their list, and by what a group has in common.
-func byGroup(a, b *Request) int {
-	return cmp.Or(
-		cmp.Compare(listOf(a.Op), listOf(b.Op)),
-		cmp.Compare(a.function(), b.function()),
-		strings.Compare(a.Process, b.Process),
-		cmp.Compare(a.ttl(), b.ttl()),
-		cmp.Compare(a.Timeout, b.Timeout),
-	)
-}
+// maxBatch is how many requests go in one call of the script: a millisecond or so of the node's time.
+const maxBatch = 256
 
 // groupsOf returns the groups of a batch: the neighbours that have all arguments of a group in
 // common. lua/begin.lua describes them.

@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
-	"github.com/d0720281/redlock/internal/wire"
 )
 
 // This file repeats releases, until the master confirms or the key must have expired.
@@ -109,48 +108,9 @@ func (s *retries) prune(now clock.Instant) (expired []*Request) {
 	return expired
 }
 
-// settleLocked decides whether a release that was answered, or failed, has to be sent again.
-func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
-	denied := r.Key.traffic[n.index].denied
-	switch {
-	case err == nil || n.isNeedless(r):
-	case denied == doubtful && n.refusal.goesOn(now):
-		n.retries.drop(r)
-		n.retryLocked(r, nextDoubt(now))
-		return
-	default:
-		n.retryLocked(r, now.Add(firstPause))
-		return
-	}
-	n.retries.drop(r)
-	if deadBy := r.Key.traffic[n.index].deadBy; n.conf.Rules.Arrives(deadBy > now) {
-		n.retryLocked(r, deadBy)
-	}
-}
+const (
+	firstPause = 20 * time.Millisecond  // after the first failure of a node or of a release
+	maxPause   = 500 * time.Millisecond // between two tries
+)
 
-// nextDoubt returns when a release is sent that is perhaps not needed, unless an acquire takes it along
-// before: together with the others.
-func nextDoubt(now clock.Instant) clock.Instant {
-	return now - now%clock.Instant(doubtEvery) + 2*clock.Instant(doubtEvery)
-}
-
-// retryLocked keeps a release, once, until the key must have expired. A request that was sent
-// before the release can set the key until its node timeout is over, and a lost request until its
-// deadBy.
-func (n *Node) retryLocked(r *Request, at clock.Instant) {
-	if r.retry > 0 {
-		return
-	}
-	if r.Op == wire.Rest {
-		r.Process = wire.NoProcess // when the release is sent again, the process may not wait any more
-	}
-	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
-	n.retries.add(retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
-}
-
-// pruneLocked ends the retries of keys that have expired by now.
-func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
-	for _, r := range n.retries.prune(now) {
-		out.add(r, Reply{Err: ErrExpired})
-	}
-}
+func longerPause(d time.Duration) time.Duration { return min(max(2*d, firstPause), maxPause) }

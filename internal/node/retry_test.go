@@ -234,7 +234,7 @@ func TestOrderWithinAList(t *testing.T) {
 			batch = append(batch, r)
 		}
 		slices.SortStableFunc(batch, func(a, b *Request) int { return listOf(a.Op) - listOf(b.Op) }) // as the queue gives them
-		n.regroup(batch)
+		n.queue.regroup(batch)
 		var got []string
 		for _, r := range batch {
 			got = append(got, r.Op.String()+":"+r.Key.Lock)

@@ -18,23 +18,6 @@ type Standing struct {
 	trust
 }
 
-// Standing returns the present standing of the node.
-func (n *Node) Standing() *Standing { return n.standing.Load() }
-
-// standLocked replaces the standing by a changed copy.
-func (n *Node) standLocked(change func(*Standing)) {
-	next := *n.standing.Load()
-	change(&next)
-	n.standing.Store(&next)
-}
-
-// enterLocked moves the phase of a doubt about the node.
-func (n *Node) enterLocked(h happening) {
-	if t := n.Standing().trust; transitions[h][t.phase] != t.phase {
-		n.standLocked(func(s *Standing) { s.enter(h) })
-	}
-}
-
 // Quarantine is the error of a node that has no vote for so long.
 type Quarantine time.Duration
 

@@ -81,7 +81,7 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 // subscribe subscribes once, and returns when the subscription has ended.
 func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key string)) error {
 	n := s.node
-	login, err := n.credentialsOfSubscription(ctx)
+	login, err := n.provider.ofSubscription(ctx)
 	if err != nil {
 		return err
 	}
