@@ -19,8 +19,8 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// Where redlock run cannot have a lock, doctor fails with the same code, and its first line says why. Two of three
-// masters have a fault, or the list of masters is wrong.
+// Where redlock run cannot have a lock, doctor fails with the same code, and its first line says why; the first line of
+// top says NO QUORUM. Two of three masters have a fault, or the list of masters is wrong.
 func TestDoctorSaysWhatStopsALock(t *testing.T) {
 	t.Parallel()
 	redistest.Server(t)
@@ -109,6 +109,9 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 			first = strings.Join(strings.Fields(first), " ")
 			if got != test.code || !strings.HasPrefix(first, "no lock can be had: ") || !regexp.MustCompile(test.says).MatchString(first) {
 				t.Errorf("doctor: got code %d and %s, want %d and %s in the first line", got, out, test.code, test.says)
+			}
+			if _, out := c.look(t, "top"); !strings.Contains(out, "NO QUORUM") {
+				t.Errorf("top: got %s, want NO QUORUM", out)
 			}
 			if strings.HasPrefix(test.says, "no vote") {
 				return // run waits for the end of the quarantine

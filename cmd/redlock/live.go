@@ -329,7 +329,7 @@ func (t *live) head(width int) []string {
 	var rows []table.Row
 	for i, g := range t.seen.report {
 		voting, masters = voting+g.Voting, masters+len(g.Masters)
-		if g.Voting < g.Quorum {
+		if whyNoLock(g) != "" { // also where one master refuses the list
 			word = t.bad("NO QUORUM")
 		}
 		for _, n := range g.Masters {
