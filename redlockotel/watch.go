@@ -37,8 +37,8 @@ var watchers struct {
 // Locker and provider has no effect. The error is one of [Observer], or matches [redlock.ErrConfig]
 // if the Locker is nil, or was not made by [redlock.New].
 //
-// If a watched Locker has had no exchange with its masters for 30 s, a collection has it ask them, as
-// by Check of package admin. The next collection shows what it found.
+// If a watched Locker has been granted nothing for 30 s, a collection has it ask its masters, as by Check
+// of package admin. The next collection shows what it found.
 func Watch(l *redlock.Locker, opts ...Option) (metric.Registration, error) {
 	c, err := newConfig(opts)
 	if err != nil {

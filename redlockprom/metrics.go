@@ -231,6 +231,6 @@ func number(yes bool) float64 {
 // [redlock.Locker.Stats] at each collection. Call it after [redlock.New]. A further call for the same Locker
 // has no effect. Watch panics if the Locker is nil, or was not made by New.
 //
-// If a watched Locker has had no exchange with its masters for 30 s, a collection has it ask them, as
-// by Check of package admin. The next collection shows what it found.
+// If a watched Locker has been granted nothing for 30 s, a collection has it ask its masters, as by Check
+// of package admin. The next collection shows what it found.
 func (m *Metrics) Watch(l *redlock.Locker) { m.watched.Add(l) }

@@ -520,8 +520,8 @@ func TestGauges(t *testing.T) {
 	s.want(map[string]float64{master("master_up", s.addrs[2]): 1})
 }
 
-// A service that is idle tells of masters that die, and of those that are back, without a call. internal/telemetry has
-// that in virtual time.
+// A service that is idle tells of masters that die, of those that are back, and of those that take no key, without a
+// call. internal/telemetry has that in virtual time.
 func TestIdle(t *testing.T) {
 	if !redistest.Long() {
 		t.Skip("takes two minutes: with REDLOCK_LONG=yes")
@@ -545,6 +545,15 @@ func TestIdle(t *testing.T) {
 		s.must(p.Restart())
 	}
 	redistest.Eventually(t, 2*time.Minute, shows(1, 1), "they are back, and have votes")
+	full := func(maxmemory string) {
+		for _, p := range s.procs[1:] {
+			s.must(redistest.Client(t, p.Addr()).ConfigSet(t.Context(), "maxmemory", maxmemory).Err())
+		}
+	}
+	full("1")
+	redistest.Eventually(t, 2*time.Minute, shows(1, 0), "two masters are full")
+	full("0")
+	redistest.Eventually(t, 20*time.Second, shows(1, 1), "they have room")
 }
 
 // The package comment lists the existing metrics.

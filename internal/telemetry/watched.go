@@ -3,6 +3,7 @@ package telemetry
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -16,7 +17,7 @@ import (
 type Gauges struct {
 	Leases  map[redlock.Mode]int // held; a lease that is held twice counts twice
 	Waiting int
-	Quorum  bool // each Locker has as many masters with a vote as a grant needs
+	Quorum  bool // each Locker has as many masters with a vote as a grant needs, and they refused it nothing when asked
 	Masters []Master
 }
 
@@ -36,14 +37,16 @@ type Watched struct {
 
 // watch is what Watched knows of a Locker.
 type watch struct {
-	exchanges uint64    // at the last look
-	since     time.Time // of that number
-	asking    bool      // by Watched
+	grants uint64    // at the last look
+	since  time.Time // of that number, or of the last answer
+	asking bool      // by Watched
+	none   bool      // the last answer: no lock can be granted
 }
 
 const (
-	idle   = 30 * time.Second // without an exchange, until the masters are asked
-	askFor = 5 * time.Second  // at most
+	idle     = 30 * time.Second // without a grant, until the masters are asked
+	askFor   = 5 * time.Second  // at most
+	askAgain = time.Second      // before no lock can be granted
 )
 
 // Add adds a Locker, once, until it is closed.
@@ -69,8 +72,9 @@ func (w *Watched) Remove(l *redlock.Locker) (last bool) {
 	return len(w.lockers) == 0
 }
 
-// Gauges returns the gauges, or false if each Locker is closed. A Locker learns of a master by asking it:
-// if one has had no exchange for a while, Gauges makes it ask, and the next call has what it found.
+// Gauges returns the gauges, or false if each Locker is closed. A Locker learns of a master by asking it, and
+// of a master that answers and takes no key by a grant alone: if a Locker has had no grant for a while, Gauges
+// makes it ask, and the next call has what it found.
 func (w *Watched) Gauges() (g Gauges, some bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,7 +84,7 @@ func (w *Watched) Gauges() (g Gauges, some bool) {
 	masters := make(map[string]Master)
 	for l, of := range w.lockers {
 		s := l.Stats()
-		w.keepAskingLocked(l, of, s.Counts[redlock.EventExchange])
+		w.keepAskingLocked(l, of, s.Counts[redlock.EventAcquired])
 		g.Waiting += s.Waiting
 		for _, le := range s.Leases {
 			g.Leases[le.Mode] += le.Handles
@@ -98,30 +102,38 @@ func (w *Watched) Gauges() (g Gauges, some bool) {
 				Quarantine: max(have.Quarantine, m.Quarantine),
 			}
 		}
-		g.Quorum = g.Quorum && votes > len(s.Masters)/2
+		g.Quorum = g.Quorum && votes > len(s.Masters)/2 && !of.none
 	}
 	g.Masters = slices.SortedFunc(maps.Values(masters), func(a, b Master) int { return cmp.Compare(a.Addr, b.Addr) })
 	return g, len(w.lockers) > 0
 }
 
-// keepAskingLocked asks the masters of a Locker that has had no exchange for a while.
-func (w *Watched) keepAskingLocked(l *redlock.Locker, of *watch, exchanges uint64) {
+// keepAskingLocked asks the masters of a Locker that has had no grant for a while: each time, once no lock can be
+// granted.
+func (w *Watched) keepAskingLocked(l *redlock.Locker, of *watch, grants uint64) {
 	now := time.Now()
-	if exchanges != of.exchanges || of.since.IsZero() {
-		of.exchanges, of.since = exchanges, now
+	if grants != of.grants || of.since.IsZero() {
+		of.grants, of.since, of.none = grants, now, false
 		return
 	}
-	if of.asking || now.Sub(of.since) < idle {
+	if of.asking || !of.none && now.Sub(of.since) < idle {
 		return
 	}
 	of.asking = true
 	go func() { // ends with askFor, or as the Locker is closed
 		ctx, cancel := context.WithTimeout(context.Background(), askFor)
 		defer cancel()
-		_, _ = admin.Check(ctx, l) // the Locker keeps what it learns
+		_, err := admin.Check(ctx, l)            // the Locker keeps what it learns
+		if errors.Is(err, redlock.ErrNoQuorum) { // or the process was paused
+			select {
+			case <-time.After(askAgain):
+			case <-l.Done():
+			}
+			_, err = admin.Check(ctx, l)
+		}
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		of.asking, of.since = false, time.Now()
+		of.asking, of.since, of.none = false, time.Now(), errors.Is(err, redlock.ErrNoQuorum)
 	}()
 }
 

@@ -63,6 +63,64 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// The gauge of the quorum tells that no lock can be granted although all masters answer: one of them refuses the
+// list of masters of a Locker. It stays well for a Locker that does nothing but renew a lease.
+func TestNoneGranted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster, other := redlocktest.Start(t, 3), redlocktest.Start(t, 2)
+		l := cluster.Locker()
+		if _, err := l.Lock(t.Context(), "r"); err != nil {
+			t.Fatal(err)
+		}
+		refused, err := redlock.NewFromOptions(append(other.Options(), cluster.Options()[0]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer refused.Close()
+		for _, test := range []struct {
+			l      *redlock.Locker
+			quorum bool
+		}{{l, true}, {refused, false}} {
+			var w telemetry.Watched
+			w.Add(test.l)
+			var g telemetry.Gauges
+			for range 4 { // a minute
+				g, _ = w.Gauges()
+				time.Sleep(scrape)
+			}
+			if g.Quorum != test.quorum {
+				t.Errorf("got %v, want %v", g.Quorum, test.quorum)
+			}
+		}
+	})
+}
+
+// Masters that do not answer for a moment are no outage until the next scrape.
+func TestLateAtOneLook(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		cluster := redlocktest.Start(t, 3)
+		var w telemetry.Watched
+		w.Add(cluster.Locker())
+		for range 2 {
+			w.Gauges()
+			time.Sleep(scrape)
+		}
+		late := cluster.Masters()[:2]
+		for _, m := range late {
+			m.Hang()
+		}
+		w.Gauges() // asks
+		time.Sleep(time.Second)
+		for _, m := range late {
+			m.Heal()
+		}
+		time.Sleep(scrape)
+		if g, _ := w.Gauges(); !g.Quorum {
+			t.Error("got no quorum")
+		}
+	})
+}
+
 func nothing(context.Context, *redlock.Lease) error { return nil }
 
 // Several Lockers count together, each once, until it is closed or removed. A master is up if no Locker
