@@ -32,6 +32,7 @@ type taking struct {
 	owner    string // label of the holder
 
 	changed func(flag string) bool // the user has given it
+	got     chan struct{}          // closed with the lease; nil if no logger tells of waiting
 }
 
 func (t *taking) register(f *pflag.FlagSet) {
@@ -110,7 +111,12 @@ func (s single) Parts() []*redlock.Lease { return []*redlock.Lease{s.Lease} }
 
 // get takes what the flags ask for. On a terminal, and with -v, it names the holder for which it
 // waits.
-func (t *taking) get(ctx context.Context, locker *sharded.Locker, stderr io.Writer) (held, error) {
+func (t *taking) get(ctx context.Context, locker *sharded.Locker, stderr io.Writer) (lease held, err error) {
+	defer func() {
+		if err == nil && t.got != nil {
+			close(t.got)
+		}
+	}()
 	if (t.verbose || terminalOf(stderr) != nil) && !t.quiet && !t.once() {
 		defer t.nameHolder(stderr, locker.WhyWaiting)()
 	}

@@ -75,6 +75,7 @@ func (t *taking) logger(stderr io.Writer) *slog.Logger {
 	if t.quiet {
 		return nil
 	}
+	t.got = make(chan struct{})
 	return slog.New(waitingHandler{stderr, t})
 }
 
@@ -91,6 +92,11 @@ func (h waitingHandler) Handle(_ context.Context, r slog.Record) error {
 	r.Attrs(func(a slog.Attr) bool { fields[a.Key] = a.Value; return true })
 	if _, waits := fields["reason"]; !waits {
 		return nil
+	}
+	select {
+	case <-h.of.got: // with groups the library makes attempts of its own
+		return nil
+	default:
 	}
 	text, _, _ := strings.Cut(strings.TrimPrefix(r.Message, "redlock: "), "; ")
 	masters, _ := fields["masters"].Any().([]string)
