@@ -113,7 +113,7 @@ func TestOutcomesInRules(t *testing.T) {
 		"RedlockRenewalFails": attempts,
 		"RedlockRefused":      telemetry.Words(telemetry.OfAttempt, telemetry.Lasting),
 		"RedlockResource":     telemetry.Words(telemetry.OfAttempt, telemetry.Ticket),
-		"RedlockLeaseLost":    telemetry.Words(telemetry.OfLease, telemetry.Page),
+		"RedlockLeaseLost":    telemetry.Words(telemetry.OfLease, telemetry.Page, telemetry.Lasting),
 	}
 	for _, text := range strings.Split(string(rules), "- alert: ")[1:] {
 		name, text, _ := strings.Cut(text, "\n")
