@@ -69,7 +69,10 @@ func (s *Subscription) serve(ctx context.Context, heard func(channel, key string
 			pause, deafSince, warned = 0, time.Now(), false
 		case s.node.Standing().Down != nil: // which the log reports
 			deafSince = time.Now()
-		case !warned && ctx.Err() == nil && time.Since(deafSince) >= warnAfter:
+		case warned || ctx.Err() != nil || time.Since(deafSince) < warnAfter:
+		case s.node.ask(ctx, s.node.sampleTask()).err != nil: // an idle node has not found out that the master is down
+			deafSince = time.Now()
+		default:
 			warned = true
 			s.node.conf.Events.Warning(s.node, fmt.Errorf("the master cannot call this process, which polls while it waits for a lock: its subscription fails: %w", s.node.printable(err)))
 		}

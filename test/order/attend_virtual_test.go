@@ -192,6 +192,28 @@ func TestVirtualProcessThatCannotBeCalled(t *testing.T) {
 	})
 }
 
+// A process that only holds does not warn that a dead master cannot call it: it finds that the master is down.
+func TestVirtualDeadMasterOfAHolder(t *testing.T) {
+	t.Parallel()
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		said := new(locktest.Records)
+		l := b.Locker(redlock.WithLogger(slog.New(said)))
+		b.Warm(l)
+		former := b.Lock(b.WarmLocker(), "r")
+		time.AfterFunc(time.Second, func() { _ = former.Unlock(t.Context()) })
+		if _, err := l.Lock(t.Context(), "r"); err != nil { // waits, and so subscribes
+			t.Fatal(err)
+		}
+		time.Sleep(locktest.TTL/3 + 50*time.Millisecond)
+		b.Nodes[locktest.QueueNodeOf(l, "r")].Kill() // just after a renewal
+		time.Sleep(locktest.TTL / 4)
+		lines := slices.DeleteFunc(said.List(), func(r map[string]any) bool { return r["level"].(slog.Level) < slog.LevelInfo })
+		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["text"]), "master is down") {
+			t.Errorf("log: got %v, want one line about a master that is down", lines)
+		}
+	})
+}
+
 // The first wait of a process has its lease as soon as the resource is free, whether its subscription is
 // confirmed by then or not.
 //
