@@ -106,7 +106,11 @@ func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOpt
 		giveBack(held...)
 		return nil, errs[i]
 	}
-	return c.Join(ctx, held...)
+	lease, err := c.Join(ctx, held...)
+	if err != nil {
+		giveBack(held...)
+	}
+	return lease, err
 }
 
 // errAnother is matched by the error of an attempt that was given up.

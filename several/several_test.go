@@ -167,6 +167,40 @@ func TestUnlockWithoutAContext(t *testing.T) {
 	})
 }
 
+// stopping is a Locker whose process stands still, while two of three masters hang, when it has locked "b".
+type stopping struct {
+	*redlock.Locker
+	hangs func()
+	stop  time.Duration
+}
+
+func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	lease, err := s.Locker.TryLock(ctx, resource, opts...)
+	if resource == "b" && err == nil {
+		s.hangs()
+		time.Sleep(s.stop)
+	}
+	return lease, err
+}
+
+// If the parts have too little validity left, and the masters do not extend them, TryLock gives them back.
+func TestTryLockGivesBack(t *testing.T) {
+	procs := locktest.Masters(t, 3)
+	addrs, ttl := redistest.Addrs(procs), redlock.WithTTL(2*time.Second)
+	l := stopping{locktest.Open(t, addrs, ttl), func() {
+		locktest.Must(t, errors.Join(procs[0].Pause(), procs[1].Pause()))
+	}, 1200 * time.Millisecond}
+	if err := try(t.Context(), l, several.Names{Write: []string{"a", "b"}}); !errors.Is(err, redlock.ErrNoQuorum) {
+		t.Fatalf("TryLock: got %v, want ErrNoQuorum", err)
+	}
+	locktest.Must(t, errors.Join(procs[0].Resume(), procs[1].Resume()))
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	lease, err := several.Lock(ctx, locktest.Open(t, addrs, ttl), several.Names{Write: []string{"a", "b"}})
+	locktest.Must(t, err)
+	locktest.Must(t, lease.Unlock(t.Context()))
+}
+
 func try(ctx context.Context, l several.Locker, names several.Names, opts ...redlock.LockOption) error {
 	_, err := several.TryLock(ctx, l, names, opts...)
 	return err
