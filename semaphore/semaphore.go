@@ -220,8 +220,8 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	ctx = context.WithValue(ctx, inside{s}, new(holding)) // which the contexts of the lease and its parts have, too
 	if !s.busy() {
 		got, err := s.try(ctx, n, n)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrTaken) && !errors.Is(err, redlock.ErrNoQuorum) {
-			return s.lease(ctx, got, err)
+		if lease, err := s.lease(ctx, got, err); !again(ctx, err) {
+			return lease, err
 		}
 	}
 	for {
@@ -229,11 +229,15 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 		if err != nil {
 			return nil, err
 		}
-		lease, err := s.lease(ctx, got, nil)
-		if err == nil || ctx.Err() != nil || !errors.Is(err, redlock.ErrLost) && !errors.Is(err, redlock.ErrNoQuorum) {
+		if lease, err := s.lease(ctx, got, nil); !again(ctx, err) {
 			return lease, err
 		}
 	}
+}
+
+// again reports whether a call that may wait has to after an error: the permits were taken or lost.
+func again(ctx context.Context, err error) bool {
+	return ctx.Err() == nil && (errors.Is(err, redlock.ErrTaken) || errors.Is(err, redlock.ErrNoQuorum) || errors.Is(err, redlock.ErrLost))
 }
 
 // TryAcquire is [Semaphore.Acquire] without waiting. It asks for all permits that this process does

@@ -132,6 +132,31 @@ func TestEveryCallerIsServed(t *testing.T) {
 	}
 }
 
+// stopping is a Locker whose process stands still once, when it has locked a permit.
+type stopping struct {
+	*redlock.Locker
+	once *sync.Once
+	stop time.Duration
+}
+
+func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
+	lease, err := s.Locker.TryLock(ctx, resource, opts...)
+	s.once.Do(func() { time.Sleep(s.stop) })
+	return lease, err
+}
+
+// A caller that loses its permits before it has a lease on all of them goes on: it waits for them.
+func TestAcquireGoesOn(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	l := locktest.Open(t, redistest.Addrs(locktest.Masters(t, 3)), redlock.WithTTL(ttl))
+	s := newSemaphore(t, stopping{l, new(sync.Once), ttl + 100*time.Millisecond}, 2, redlock.WithoutRenewal())
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	lease, err := s.Acquire(ctx, 2)
+	locktest.Must(t, err)
+	locktest.Must(t, lease.Unlock(ctx))
+}
+
 // Arguments that cannot work are refused before any master is asked.
 func TestArguments(t *testing.T) {
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
