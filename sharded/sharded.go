@@ -163,36 +163,61 @@ func hash(s string) uint64 {
 // Lock is [redlock.Locker.Lock] in the group of the resource. While clients with other groups are
 // at work, it fails at once with an error that matches [redlock.ErrMasters].
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, resource, opts, true); err != nil {
-		return nil, err
-	}
-	return l.GroupOf(resource).Lock(ctx, resource, opts...)
+	return l.lock(ctx, resource, opts, true, func() (*redlock.Lease, error) { return l.GroupOf(resource).Lock(ctx, resource, opts...) })
 }
 
 // LockAny is [redlock.Locker.LockAny] in the group of the resources.
 func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, name+"~"+strconv.Itoa(n), opts, true); err != nil { // the group refuses another n
-		return nil, err
-	}
-	return l.GroupOf(name+"~1").LockAny(ctx, name, n, opts...)
+	last := name + "~" + strconv.Itoa(n) // the group refuses another n
+	return l.lock(ctx, last, opts, true, func() (*redlock.Lease, error) { return l.GroupOf(name+"~1").LockAny(ctx, name, n, opts...) })
 }
 
 // TryLock is [redlock.Locker.TryLock] in the group of the resource.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if err := l.enter(ctx, resource, opts, false); err != nil {
-		return nil, err
+	return l.lock(ctx, resource, opts, false, func() (*redlock.Lease, error) { return l.GroupOf(resource).TryLock(ctx, resource, opts...) })
+}
+
+// lock calls get after enter. If the survey counts no longer when get has a lease, as after a wait in which the
+// process was stopped, clients with other groups may have come: without another survey that passes, lock gives the
+// lease back, and begins again.
+func (l *Locker) lock(ctx context.Context, resource string, opts []redlock.LockOption, waits bool, get func() (*redlock.Lease, error)) (*redlock.Lease, error) {
+	for {
+		if err := l.enter(ctx, resource, opts, waits); err != nil {
+			return nil, err
+		}
+		lease, err := get()
+		if err != nil || l.counts(ctx) {
+			return lease, err
+		}
+		_ = lease.Unlock(ctx) // the key expires by itself
 	}
-	return l.GroupOf(resource).TryLock(ctx, resource, opts...)
+}
+
+// counts reports whether a survey counts that has passed, or one passes now.
+func (l *Locker) counts(ctx context.Context) bool {
+	return l.survey == nil || l.survey.passes() || l.survey.ask(ctx) == nil
 }
 
 // Do is [redlock.Locker.Do] in the group of the resource.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *redlock.Lease) error, opts ...redlock.LockOption) error {
-	if fn != nil { // otherwise the group refuses the call
+	if fn == nil { // the group refuses the call
+		return l.GroupOf(resource).Do(ctx, resource, fn, opts...)
+	}
+	for {
 		if err := l.enter(ctx, resource, opts, true); err != nil {
 			return err
 		}
+		late := false
+		err := l.GroupOf(resource).Do(ctx, resource, func(inner context.Context, lease *redlock.Lease) error {
+			if late = !l.counts(ctx); late {
+				return nil
+			}
+			return fn(inner, lease)
+		}, opts...)
+		if !late {
+			return err
+		}
 	}
-	return l.GroupOf(resource).Do(ctx, resource, fn, opts...)
 }
 
 // Adopt is [redlock.Locker.Adopt] in the group of the resource.
