@@ -14,6 +14,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/sharded"
 )
@@ -37,7 +38,8 @@ func TestGroupsWaiterStopped(t *testing.T) {
 		fmt.Println("waited:", redlock.Reason(err))
 		return
 	}
-	addrs := redistest.Addrs(redistest.Masters(t, 9))
+	procs := redistest.Masters(t, 9)
+	addrs := redistest.Addrs(procs)
 	former, later := open(addrs[:3], addrs[3:6]), open(addrs[:3], addrs[6:])
 	r := inGroup(t, former, 1)
 	busy, err := former.Lock(t.Context(), r)
@@ -55,6 +57,7 @@ func TestGroupsWaiterStopped(t *testing.T) {
 		})
 	}, "the process does not wait")
 	locktest.Must(t, waiter.Process.Signal(syscall.SIGSTOP))
+	time.Sleep(50 * time.Millisecond) // until it stands still
 	locktest.Must(t, busy.Unlock(t.Context()))
 	locktest.Must(t, former.Close())
 
@@ -63,7 +66,15 @@ func TestGroupsWaiterStopped(t *testing.T) {
 		lease, err = later.TryLock(t.Context(), r)
 		return err == nil
 	}, "the later groups do not get the resource")
+	shared := func(do func(*masters.Process) error) {
+		for _, p := range procs[:3] {
+			locktest.Must(t, do(p))
+		}
+	}
+	shared((*masters.Process).Pause)
 	locktest.Must(t, waiter.Process.Signal(syscall.SIGCONT))
+	time.Sleep(60 * time.Millisecond) // its first requests time out, as those do that it sent before it was stopped
+	shared((*masters.Process).Resume)
 	locktest.Must(t, waiter.Wait())
 	if !strings.Contains(out.String(), "waited: membership\n") {
 		t.Errorf("the process that was stopped: got %q, want the reason membership", out.String())

@@ -24,7 +24,8 @@ var errClosed = fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, redlock.Er
 // The first call of the Locker waits for a survey, and so does a call after surveys have failed for
 // so long that clients with other groups can have come. From the first survey on, one is made every
 // quarter of a quarantine, until the Locker is closed: a group is known to be in use for two
-// quarantines after a client last asked for votes there.
+// quarantines after a client last asked for votes there. A survey that is made when the last one counts
+// no longer, as after the process was stopped, asks a group that does not answer up to eight times more.
 //
 // Source: ALGORITHM section 8, "Groups".
 type survey struct {
@@ -155,14 +156,21 @@ func (s *survey) run() {
 func (s *survey) round() error {
 	began := s.clock.Now()
 	s.mu.Lock()
-	if !s.countsLocked() {
+	lapsed := !s.countsLocked()
+	stopped := lapsed && s.counted
+	s.mu.Unlock()
+	if lapsed {
 		clear(s.entered) // clients with other groups can have come meanwhile
 	}
-	s.mu.Unlock()
 	errs := make([]error, len(s.groups))
 	var asking sync.WaitGroup
 	for i, g := range s.groups {
-		asking.Go(func() { errs[i] = probe(g) })
+		asking.Go(func() {
+			errs[i] = probe(g)
+			for n := 0; n < 8 && stopped && silent(errs[i]) && s.pause(context.Background(), s.quarantine/64) == nil; n++ {
+				errs[i] = probe(g)
+			}
+		})
 	}
 	asking.Wait()
 	select {
@@ -234,6 +242,13 @@ func judge(err error, entered bool) (accepts, passes bool) {
 	}
 	accepts = accepting >= q.Need
 	return accepts, accepts || q.Total-silent < q.Need
+}
+
+// silent reports whether too few masters of a group answered. When the process was stopped, what it had sent before has
+// timed out by then, and the masters count as down until they answer again.
+func silent(err error) bool {
+	accepts, passes := judge(err, false)
+	return passes && !accepts
 }
 
 // conflicts returns how many masters of a group are in use by clients with other groups.
