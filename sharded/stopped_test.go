@@ -3,6 +3,8 @@
 package sharded_test
 
 import (
+	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -23,7 +25,7 @@ import (
 const waiterEnv = "REDLOCK_SHARDED_WAITER"
 
 // A process is stopped while it waits for a resource, and the groups are changed meanwhile. When it goes on, it does
-// not get the resource in the former group.
+// not get the resource in the former group. When it gets it, after the later clients have gone, its token is larger than theirs.
 //
 // Source: ALGORITHM section 8, "Groups".
 func TestGroupsWaiterStopped(t *testing.T) {
@@ -34,8 +36,15 @@ func TestGroupsWaiterStopped(t *testing.T) {
 		return l
 	}
 	if args := strings.Split(os.Getenv(waiterEnv), ","); len(args) > 1 {
-		_, err := open(args[:3], args[3:6]).Lock(t.Context(), args[6])
-		fmt.Println("waited:", redlock.Reason(err))
+		l := open(args[:3], args[3:6])
+		_, err := l.Lock(t.Context(), args[6])
+		fmt.Println("refused:", errors.Is(err, redlock.ErrMasters))
+		for deadline := time.Now().Add(10 * time.Second); err != nil && time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+			var lease *redlock.Lease
+			if lease, err = l.Lock(t.Context(), args[6]); err == nil {
+				fmt.Println("fence:", lease.Fence())
+			}
+		}
 		return
 	}
 	procs := redistest.Masters(t, 9)
@@ -47,8 +56,9 @@ func TestGroupsWaiterStopped(t *testing.T) {
 
 	waiter := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$")
 	waiter.Env = append(os.Environ(), waiterEnv+"="+strings.Join(append(slices.Clone(addrs[:6]), r), ","))
-	var out strings.Builder
-	waiter.Stdout = &out
+	pipe, err := waiter.StdoutPipe()
+	locktest.Must(t, err)
+	out := bufio.NewReader(pipe)
 	locktest.Must(t, waiter.Start())
 	t.Cleanup(func() { _ = waiter.Process.Kill() })
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -75,9 +85,17 @@ func TestGroupsWaiterStopped(t *testing.T) {
 	locktest.Must(t, waiter.Process.Signal(syscall.SIGCONT))
 	time.Sleep(60 * time.Millisecond) // its first requests time out, as those do that it sent before it was stopped
 	shared((*masters.Process).Resume)
-	locktest.Must(t, waiter.Wait())
-	if !strings.Contains(out.String(), "waited: membership\n") {
-		t.Errorf("the process that was stopped: got %q, want the reason membership", out.String())
+	if line, err := out.ReadString('\n'); line != "refused: true\n" {
+		t.Fatalf("the process that was stopped: got %q, %v, want ErrMasters", line, err)
 	}
 	locktest.Must(t, lease.Unlock(t.Context()))
+	lease, err = later.Lock(t.Context(), r)
+	locktest.Must(t, err)
+	locktest.Must(t, lease.Unlock(t.Context()))
+	locktest.Must(t, later.Close())
+	var fence int64
+	if _, err := fmt.Fscanf(out, "fence: %d", &fence); err != nil || fence <= lease.Fence() {
+		t.Errorf("the token of the process that was stopped: got %d, %v, want more than %d", fence, err, lease.Fence())
+	}
+	locktest.Must(t, waiter.Wait())
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -26,6 +27,9 @@ var errClosed = fmt.Errorf("sharded: %w: %w", redlock.ErrNotAcquired, redlock.Er
 // quarter of a quarantine, until the Locker is closed: a group is known to be in use for two
 // quarantines after a client last asked for votes there. A survey that is made when the last one counts
 // no longer, as after the process was stopped, asks a group that does not answer up to eight times more.
+// While masters refuse the groups of this client, only their groups are asked. If the others heard of
+// this client, they would take its groups for in use, and would not begin their counters anew from the
+// clocks when the client is served again: tokens could fall.
 //
 // Source: ALGORITHM section 8, "Groups".
 type survey struct {
@@ -42,14 +46,15 @@ type survey struct {
 	counted bool          // a survey has passed; guarded by mu
 	refused error         // of the last survey, if it did not pass; guarded by mu
 
-	entered []bool // by group: its masters have accepted the groups of this client; of the goroutine
+	entered   []bool // by group: its masters have accepted the groups of this client; of the goroutine
+	conflicts []bool // by group: its masters are in use by clients with other groups; of the goroutine
 }
 
 func newSurvey(groups []*redlock.Locker) *survey {
 	settings, _ := groups[0].Settings() // without options no error
 	return &survey{
 		groups: groups, clock: settings.Clock, quarantine: settings.Quarantine,
-		asks: make(chan chan error), entered: make([]bool, len(groups)),
+		asks: make(chan chan error), entered: make([]bool, len(groups)), conflicts: make([]bool, len(groups)),
 	}
 }
 
@@ -163,8 +168,12 @@ func (s *survey) round() error {
 		clear(s.entered) // clients with other groups can have come meanwhile
 	}
 	errs := make([]error, len(s.groups))
+	some := slices.Contains(s.conflicts, true)
 	var asking sync.WaitGroup
 	for i, g := range s.groups {
+		if some && !s.conflicts[i] {
+			continue
+		}
 		asking.Go(func() {
 			errs[i] = probe(g)
 			for n := 0; n < 8 && stopped && silent(errs[i]) && s.pause(context.Background(), s.quarantine/64) == nil; n++ {
@@ -178,9 +187,19 @@ func (s *survey) round() error {
 		return errClosed
 	default:
 	}
+	former := slices.Clone(s.conflicts)
+	for i, err := range errs {
+		s.conflicts[i] = conflicts(err) > 0
+	}
+	if some && !slices.Contains(s.conflicts, true) {
+		return s.round()
+	}
 	var refusal error
 	group := 0 // that it is of
 	for i, err := range errs {
+		if some && !former[i] {
+			continue
+		}
 		accepts, passes := judge(err, s.entered[i])
 		s.entered[i] = accepts || s.entered[i] && conflicts(err) == 0 // or clients with other groups have come
 		if !passes && refusal == nil {
