@@ -209,7 +209,7 @@ func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Co
 		}
 		late := false
 		err := l.GroupOf(resource).Do(ctx, resource, func(inner context.Context, lease *redlock.Lease) error {
-			if late = !l.counts(ctx); late {
+			if late = !l.counts(inner); late {
 				return nil
 			}
 			return fn(inner, lease)
