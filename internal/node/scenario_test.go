@@ -362,7 +362,7 @@ for i, key in ipairs(redis.call('KEYS', '*')) do
     if string.sub(key, -6) == '~queue' then with = tonumber(paired[j + 1]) < 2 ^ 52 and '' or '^' end
     list[#list + 1] = paired[j] .. with
   end
-  if kind == 'hash' then table.sort(list) end
+  if kind == 'hash' or string.sub(key, -8) == '~adopted' then table.sort(list) end -- which end in the order of lives on a server
   all[i] = {key, kind, redis.call('PTTL', key), list}
 end
 return all`
