@@ -23,8 +23,9 @@
 // load their data or are out of memory, stops the other groups of the client for as long: it may
 // have served clients with other groups. A client that is refused later, because it was stopped, or
 // cut off from a group, for two quarantines, gets no new lease, nor does a call of it that waited
-// meanwhile; the leases that it has in other groups go on. After a group was emptied, a client with new groups can be served up to a TTL before the last
-// lease under the former ones ends: do not change groups while a master is in quarantine.
+// meanwhile; the leases that it has in other groups go on. After a group was emptied, a client with
+// new groups can be served up to a TTL before the last lease under the former ones ends: do not
+// change groups while a master is in quarantine.
 //
 // To change the groups, stop the processes with the former groups, and start those with the new
 // ones, in any order: the new ones are refused until the former ones have been gone for two

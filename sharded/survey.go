@@ -168,10 +168,11 @@ func (s *survey) round() error {
 		clear(s.entered) // clients with other groups can have come meanwhile
 	}
 	errs := make([]error, len(s.groups))
-	some := slices.Contains(s.conflicts, true)
+	asked := slices.Clone(s.conflicts)
+	all := !slices.Contains(asked, true)
 	var asking sync.WaitGroup
 	for i, g := range s.groups {
-		if some && !s.conflicts[i] {
+		if !all && !asked[i] {
 			continue
 		}
 		asking.Go(func() {
@@ -187,17 +188,16 @@ func (s *survey) round() error {
 		return errClosed
 	default:
 	}
-	former := slices.Clone(s.conflicts)
 	for i, err := range errs {
 		s.conflicts[i] = conflicts(err) > 0
 	}
-	if some && !slices.Contains(s.conflicts, true) {
-		return s.round()
+	if !all && !slices.Contains(s.conflicts, true) {
+		return s.round() // of all
 	}
 	var refusal error
 	group := 0 // that it is of
 	for i, err := range errs {
-		if some && !former[i] {
+		if !all && !asked[i] {
 			continue
 		}
 		accepts, passes := judge(err, s.entered[i])
