@@ -201,7 +201,12 @@ func (c *compose) masters() (addrs []string) {
 		addrs = append(addrs, "127.0.0.1:"+port)
 	}
 	c.t.Cleanup(func() {
-		if out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], "down", "--volumes", "--timeout", "2")...); err != nil {
+		out, err := c.output(c.argv[0], append(c.argv[1:len(c.argv):len(c.argv)], "down", "--volumes", "--timeout", "2")...)
+		switch {
+		case err == nil:
+		case strings.Contains(out, "has active endpoints") && c.do("ps", "--quiet") == "":
+			c.t.Log("the engine does not remove a network that no container has: ", out) // seen with 20.10, once
+		default:
 			c.t.Errorf("down: %v: %s", err, out)
 		}
 	})
