@@ -64,8 +64,7 @@
 //
 // # Packages on top
 //
-//   - several locks several resources at once, semaphore limits how many permits are held, and
-//     sharded spreads resources over several groups of masters.
+//   - several locks several resources at once, semaphore limits how many permits are held.
 //   - election makes one of several processes the leader. jobs runs each run of a scheduled job on
 //     one of several machines.
 //   - admin is for operators: Check, Bootstrap, Inspect, List and Break.

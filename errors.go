@@ -46,7 +46,7 @@ var (
 	//
 	//   - "same_server": two addresses lead to one server, by another name or database number,
 	//     which would vote twice. To find that, the library needs INFO.
-	//   - "membership": other clients use a conflicting list of masters, or other groups. A quorum
+	//   - "membership": other clients use a conflicting list of masters. A quorum
 	//     of that list and a quorum of this one can have no master in common, so two clients could
 	//     hold a resource at once. If one master has such a list in use, this client takes no lease until two
 	//     quarantines, 20.6 s by default, after a client with the other list last asked there for votes. To change a

@@ -376,30 +376,3 @@ func usedOf(o *redis.Options) redis.Options {
 	}
 	return used
 }
-
-// parseGroups returns the masters of the lists of [WithGroups].
-func parseGroups(lists [][]string) (groups [][]redis.Options, err error) {
-	in := make(map[string]int)
-	for i, texts := range lists {
-		masters, err := parseMasters(texts)
-		if err == nil {
-			err = needPasswords(masters)
-		}
-		if err != nil {
-			return nil, errorf("group %d: %w", i+1, err)
-		}
-		list, err := checkMasters(masters)
-		if err != nil {
-			return nil, errorf("group %d: %w", i+1, err)
-		}
-		for k := range list {
-			member := node.Members(list[k : k+1])
-			if first, twice := in[member]; twice {
-				return nil, configErrorf("%s is in group %d and in group %d: groups must have no master in common", list[k].Addr, first, i+1)
-			}
-			in[member] = i + 1
-		}
-		groups = append(groups, list)
-	}
-	return groups, nil
-}

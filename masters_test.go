@@ -164,9 +164,6 @@ func TestRefusedAddresses(t *testing.T) {
 			if hinted := strings.Contains(err.Error(), "blanks of a password must be"); hinted && !strings.Contains(test.text, "@") {
 				t.Errorf("%q is about a password, and none was given", err)
 			}
-			_, err = New([]string{"127.0.0.1:7001"}, WithGroups([][]string{{"127.0.0.1:7001"}, {test.text}}))
-			wantConfigError(t, err, "group 2: ", "master 1: ", test.want)
-			wantNoSecret(t, err)
 		})
 	}
 }
@@ -207,12 +204,6 @@ func TestRefusedLists(t *testing.T) {
 			wantNoSecret(t, err)
 		})
 	}
-	_, err := New([]string{"a:1"}, WithGroups([][]string{{"a:1"}, {"A:1"}}))
-	wantConfigError(t, err, "A:1 is in group 1 and in group 2")
-	_, err = New([]string{"a:1"}, WithGroups([][]string{}))
-	wantConfigError(t, err, "no group has the masters")
-	_, err = New([]string{"a:1"}, WithGroups([][]string{{"a:1"}, {"b:1"}}), WithGroups([][]string{{"b:1"}, {"a:1"}}))
-	wantConfigError(t, err, "given twice")
 }
 
 func TestRefusedOptions(t *testing.T) {
@@ -434,7 +425,7 @@ func FuzzMasters(f *testing.F) {
 }
 
 func fuzzMaster(t *testing.T, text string) {
-	_, err := New([]string{"127.0.0.1:1"}, WithLogger(nil), WithGroups([][]string{{"127.0.0.1:1"}, {text}}))
+	_, err := New([]string{"127.0.0.1:1", text}, WithLogger(nil))
 	if err != nil {
 		wantConfigError(t, err)
 		wantNoSecret(t, err)

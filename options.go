@@ -10,8 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
@@ -61,9 +59,6 @@ type config struct {
 	trusted   bool // the nodes' disks
 	logger    func() *slog.Logger
 	rules     *rules.Rules
-	lists     [][]string        // of WithGroups; nil for none
-	regrouped bool              // WithGroups was given twice, with other groups
-	groups    [][]redis.Options // the masters of these lists
 }
 
 type lockConfig struct {
@@ -202,19 +197,6 @@ func WithDrift(factor float64) Option { return option(func(c *config) { c.drift 
 // deployment: they have no vote for it during a quarantine.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
-// WithGroups declares that the masters are one of several groups, as package sharded uses them.
-// Each group is a list of addresses as for [New], and one of them is the list of this Locker.
-// Clients with other groups are refused as clients with another list of masters are: see
-// [ErrMasters]. If a group is wrong, the error of New matches [ErrConfig].
-//
-// Source: ALGORITHM section 8, "Groups".
-func WithGroups(groups [][]string) Option {
-	return option(func(c *config) {
-		c.regrouped = c.regrouped || c.lists != nil && !reflect.DeepEqual(c.lists, groups)
-		c.lists = groups
-	})
-}
-
 // WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
 // in which they were given.
 func WithObserver(o Observer) Option {
@@ -316,9 +298,7 @@ func newConfig(opts []Option) (*config, error) {
 		return nil, err
 	}
 	c.ttlSet, c.manualSet, c.maxHoldSet = false, false, false
-	var err error
-	c.groups, err = parseGroups(c.lists)
-	return c, err
+	return c, nil
 }
 
 func (c *config) validate() error {
@@ -331,8 +311,6 @@ func (c *config) validate() error {
 		return configErrorf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))
 	case c.clock == nil:
 		return configErrorf("WithClock(nil): there must be a clock")
-	case c.regrouped:
-		return configErrorf("WithGroups: was given twice, with other groups; package sharded gives its own")
 	case slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }):
 		return configErrorf("WithObserver(nil): there must be an observer")
 	case !c.guard && c.trusted:

@@ -112,7 +112,6 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		Granted:   func() bool { return ev.counts[EventAcquired].Load() > 0 },
 		Changed:   p.changed,
 		Corrected: p.renewer.poke,
-		Groups:    c.groups,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }

@@ -16,7 +16,6 @@ import (
 
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
-	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -118,12 +117,8 @@ func newLocker(conf *config, masters []*redis.Options) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	if conf.lists != nil && !slices.ContainsFunc(conf.groups, func(g []redis.Options) bool { return node.Members(g) == node.Members(list) }) {
-		return nil, configErrorf("WithGroups: no group has the masters of this Locker")
-	}
 	l := &Locker{conf: conf, events: newEvents(conf)}
 	l.pool = newPool(conf, list, l.events)
-	conf.lists, conf.groups = nil, nil // the pool has what it needs of them; their URLs can have passwords, and fmt prints them in some formats
 	if len(list)%2 == 0 {
 		l.events.call(func() { conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error()) })
 	}

@@ -5,8 +5,7 @@
 // Nothing here is a lock. The result of each call can be out of date by the time it returns: use it
 // for people and for monitoring, never in place of a lease.
 //
-// The functions take a [redlock.Locker]. Of a Locker of package sharded, give them each of its
-// Groups, or for a resource the result of its GroupOf. A call on a Locker that is closed returns
+// The functions take a [redlock.Locker]. A call on a Locker that is closed returns
 // [redlock.ErrClosed]. A nil ctx gives [redlock.ErrConfig].
 package admin
 

@@ -17,7 +17,6 @@ import (
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // way is a way to hold something, as a contender. What it holds is in its keys.
@@ -77,19 +76,8 @@ func some(n int) string {
 // with nothing in its way. One operation is a slice of some time.
 func BenchmarkPackage(b *testing.B) {
 	const slice = 150 * time.Millisecond
-	addrs := redistest.Addrs(redistest.Masters(b, 6))
-	direct, groups := addrs[:3], [][]string{addrs[:3], addrs[3:]}
-	l := newLocker(b, direct)
-	spread, err := sharded.New(groups, redlock.WithKeyPrefix("sharded:"))
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { _ = spread.Close() })
-	for _, g := range spread.Groups() {
-		if err := admin.Bootstrap(b.Context(), g); err != nil {
-			b.Fatal(err)
-		}
-	}
+	addrs := redistest.Addrs(redistest.Masters(b, 3))
+	l := newLocker(b, addrs)
 	schedule, err := jobs.New(l)
 	if err != nil {
 		b.Fatal(err)
@@ -100,7 +88,6 @@ func BenchmarkPackage(b *testing.B) {
 	}{
 		"Lock":            {"k", func(ctx context.Context, key string) (contender.Lease, error) { return leased(l.Lock(ctx, key)) }},
 		"Lock,shared":     {"k", reading(l)},
-		"sharded,2groups": {"k", func(ctx context.Context, key string) (contender.Lease, error) { return leased(spread.Lock(ctx, key)) }},
 		"semaphore,1of10": {"", permits(b, l, 10, 1)},
 		"semaphore,4of10": {"", permits(b, l, 10, 4)},
 		"several,1":       {some(1), severally(l)},

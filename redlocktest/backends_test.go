@@ -21,7 +21,6 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // master has the methods of a redlocktest.Master, for a real server, too.
@@ -221,7 +220,7 @@ func TestPageHasTheMethods(t *testing.T) {
 			want = append(want, m.Name)
 		}
 	}
-	want = append(want, "Start", "HolderOf")
+	want = append(want, "Start")
 	slices.Sort(got)
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
@@ -250,44 +249,6 @@ func TestClockOfABubble(t *testing.T) {
 		}
 		for _, m := range c.Masters() {
 			m.Heal()
-		}
-	})
-}
-
-// Clusters, or parts of one, are groups of package sharded. The holder is known by group.
-func TestGroups(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		a, b, whole := redlocktest.Start(t, 3), redlocktest.Start(t, 3), redlocktest.Start(t, 6)
-		for name, test := range map[string]struct {
-			groups  [][]*redis.Options
-			masters [][]*redlocktest.Master
-		}{
-			"two clusters":  {[][]*redis.Options{a.Options(), b.Options()}, [][]*redlocktest.Master{a.Masters(), b.Masters()}},
-			"halves of one": {[][]*redis.Options{whole.Options()[:3], whole.Options()[3:]}, [][]*redlocktest.Master{whole.Masters()[:3], whole.Masters()[3:]}},
-		} {
-			l, err := sharded.NewFromOptions(test.groups)
-			if err != nil {
-				t.Errorf("%s: %v", name, err)
-				continue
-			}
-			defer l.Close()
-			for _, resource := range []string{"r", "s", "t", "u"} {
-				lease, err := l.Lock(t.Context(), resource)
-				if err != nil {
-					t.Errorf("%s: Lock: %v", name, err)
-					continue
-				}
-				time.Sleep(time.Second)
-				for i, group := range test.masters {
-					want := ""
-					if l.GroupOf(resource) == l.Groups()[i] {
-						want = lease.Token()
-					}
-					if got := redlocktest.HolderOf(group, resource); got != want {
-						t.Errorf("%s: holder of %s in group %d: got %q, want %q", name, resource, i, got, want)
-					}
-				}
-			}
 		}
 	})
 }

@@ -30,7 +30,7 @@ type Cluster struct {
 	open    map[*conn]any // connections that clients have
 }
 
-// nets counts the clusters: each has a network of its own, so that package sharded can have several as its groups.
+// nets counts the clusters: each has a network of its own.
 var nets atomic.Uint32
 
 // Start makes n masters without data. They have their votes, so that the first lock does not
@@ -97,20 +97,15 @@ func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 // "" if there is none. It is for exclusive leases: readers have no such key of their own. No fault
 // hides the keys: a master that hangs, or cannot be reached, has its keys. A master that was killed
 // has none. Holder uses the default key prefix and database 0; for others use Inspect of package admin.
-//
-// If masters of the cluster are a group of package sharded, [HolderOf] has the holder there.
-func (c *Cluster) Holder(resource string) string { return HolderOf(c.masters, resource) }
-
-// HolderOf is [Cluster.Holder] for some masters of a cluster: a group of package sharded.
-func HolderOf(group []*Master, resource string) string {
+func (c *Cluster) Holder(resource string) string {
 	votes := make(map[string]int)
-	for _, m := range group {
+	for _, m := range c.masters {
 		if token := m.Token(resource); token != "" {
 			votes[token]++
 		}
 	}
 	for token, n := range votes {
-		if n > len(group)/2 {
+		if n > len(c.masters)/2 {
 			return token
 		}
 	}

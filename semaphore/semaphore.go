@@ -53,8 +53,7 @@ import (
 // MaxPermits is the largest number of permits of a semaphore.
 const MaxPermits = redlock.MaxAny
 
-// Locker has the methods of a [redlock.Locker] that a semaphore needs. A Locker of package sharded has
-// them, too.
+// Locker has the methods of a [redlock.Locker] that a semaphore needs.
 type Locker interface {
 	several.Locker
 	LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error)

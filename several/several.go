@@ -18,9 +18,8 @@
 // The names are sorted by their bytes. TryLock asks for all of them at the same time. Lock then
 // keeps the parts before the first one that is missing, gives the others back, waits for the
 // missing one by [redlock.Locker.Lock], and tries the rest again. If Lock loses a part that it
-// keeps, it gives all back and begins again. It also does so when the masters of the missing one have
-// had no quorum for a second, as of a group of package sharded: it then waits for these masters
-// without any part, so that the others stay free.
+// keeps, it gives all back and begins again. It also does so when the masters have had no quorum for
+// a second: it then waits for them without any part, so that the others stay free.
 //
 // # Limits
 //
@@ -43,8 +42,7 @@ import (
 	"github.com/d0720281/redlock"
 )
 
-// Locker has the methods of a [redlock.Locker] that the package needs. A Locker of package sharded
-// has them, too.
+// Locker has the methods of a [redlock.Locker] that the package needs.
 type Locker interface {
 	Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)
 	TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)

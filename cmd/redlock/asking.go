@@ -14,14 +14,13 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // asking is what the commands that ask the masters have in common.
 type asking struct {
 	connection
 	output
-	locker *sharded.Locker
+	locker *redlock.Locker
 }
 
 // command completes a command: it gets the flags for the masters, and its run a Locker without a
@@ -78,23 +77,9 @@ func wants(most int, complaint string) cobra.PositionalArgs {
 
 const anyNumber = 1 << 20
 
-// The functions of package admin are for one group of masters. These are for all.
-
-// check asks the masters of all groups about themselves, and returns a report for each group.
-func (a *asking) check(ctx context.Context) ([]admin.Report, error) {
-	groups := a.locker.Groups()
-	reports, errs := make([]admin.Report, len(groups)), make([]error, len(groups))
-	var asked sync.WaitGroup
-	for i, g := range groups {
-		asked.Go(func() { reports[i], errs[i] = admin.Check(ctx, g) })
-	}
-	asked.Wait()
-	return reports, errors.Join(errs...)
-}
-
-// inspect asks the group of a key what its masters have of the lock.
+// inspect asks the masters what they have of the lock of a key.
 func (a *asking) inspect(ctx context.Context, key string) (lock, error) {
-	in, err := admin.Inspect(ctx, a.locker.GroupOf(key), key)
+	in, err := admin.Inspect(ctx, a.locker, key)
 	return a.settled(ctx, in, err)
 }
 
@@ -112,7 +97,7 @@ func (a *asking) settled(ctx context.Context, in admin.Inspection, err error) (l
 	changing := false
 	for look := 0; isUnsettled(in, err) && look < moreLooks && sleep(ctx, lookPause); look++ {
 		before := keysIn(in)
-		in, err = admin.Inspect(ctx, a.locker.GroupOf(in.Resource), in.Resource)
+		in, err = admin.Inspect(ctx, a.locker, in.Resource)
 		changing = changing || keysIn(in) != before
 	}
 	l := lockOf(in)
@@ -149,21 +134,19 @@ func keysIn(in admin.Inspection) string {
 func (a *asking) list(ctx context.Context, match func(key string) bool) (found []lock, missing error) {
 	var unsettled []admin.Inspection
 	found = []lock{}
-	for _, g := range a.locker.Groups() {
-		for in, err := range admin.ListMatching(ctx, g, match) {
-			if isUnsettled(in, err) {
-				unsettled = append(unsettled, in)
-				continue
-			}
-			if err != nil {
-				missing = err
-			}
-			if missing != nil && !errors.Is(missing, redlock.ErrNoQuorum) {
-				return found, missing
-			}
-			if in.Resource != "" {
-				found = append(found, lockOf(in))
-			}
+	for in, err := range admin.ListMatching(ctx, a.locker, match) {
+		if isUnsettled(in, err) {
+			unsettled = append(unsettled, in)
+			continue
+		}
+		if err != nil {
+			missing = err
+		}
+		if missing != nil && !errors.Is(missing, redlock.ErrNoQuorum) {
+			return found, missing
+		}
+		if in.Resource != "" {
+			found = append(found, lockOf(in))
 		}
 	}
 	if len(unsettled) == 0 {

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -17,7 +16,6 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // Where a command looks for what its flags do not give. A password comes from here or from a
@@ -48,7 +46,7 @@ type connection struct {
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; with / between groups of masters; by default $"+mastersEnv)
+	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; by default $"+mastersEnv)
 	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
 	c.maxTTL, c.given = redlock.DefaultMaxTTL, f.Changed
 	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
@@ -65,8 +63,8 @@ func (c *connection) register(f *pflag.FlagSet) {
 
 var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
 
-// groups returns the addresses of each group of masters, from flags or environment.
-func (c *connection) groups() ([][]string, error) {
+// list returns the addresses of the masters, from flags or environment.
+func (c *connection) list() ([]string, error) {
 	text := os.Getenv(mastersEnv)
 	if len(c.masters) > 0 { // also if they are empty, as from a variable of a script that is not set
 		text = strings.Join(c.masters, ",")
@@ -78,42 +76,16 @@ func (c *connection) groups() ([][]string, error) {
 			parts = slices.Delete(parts, i, i+1)
 		}
 	}
-	groups := [][]string{nil}
-	for _, m := range parts {
-		for i, m := range byGroup(m) {
-			if i > 0 {
-				groups = append(groups, nil)
-			}
-			groups[len(groups)-1] = append(groups[len(groups)-1], strings.TrimSpace(m))
-		}
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
 	}
-	all := slices.Concat(groups...)
-	switch empty := slices.Index(all, ""); {
-	case !slices.ContainsFunc(all, func(m string) bool { return m != "" }):
+	switch empty := slices.Index(parts, ""); {
+	case !slices.ContainsFunc(parts, func(m string) bool { return m != "" }):
 		return nil, errNoMasters
 	case empty >= 0: // a shorter list has another quorum
 		return nil, usagef("master %d of the list is empty, as from a variable that is not set", empty+1)
 	}
-	return groups, nil
-}
-
-// A slash stands between two groups if it is followed by a scheme or by host:port, and not if it
-// belongs to a URL: in redis://10.0.0.1:6379/0/10.0.0.2:6379 it is the last one.
-var (
-	slashAndURL  = regexp.MustCompile(`/\s*((?i)[a-z]+://)`)
-	slashAndHost = regexp.MustCompile(`([^:/\s]\s*)/\s*([^/?\s]+:)`)
-)
-
-// byGroup splits the text between two commas at the slashes between groups.
-func byGroup(text string) (parts []string) {
-	for part := range strings.SplitSeq(slashAndURL.ReplaceAllString(text, "\x00$1"), "\x00") {
-		if !strings.HasPrefix(strings.ToLower(strings.TrimSpace(part)), "unix:") { // the path of a socket may look like host:port
-			host := strings.LastIndex(part, "@") + 1 // behind a password
-			part = part[:host] + slashAndHost.ReplaceAllString(part[host:], "$1\x00$2")
-		}
-		parts = append(parts, strings.Split(part, "\x00")...)
-	}
-	return parts
+	return parts, nil
 }
 
 // authenticate sets what the URL has not of user and password.
@@ -191,30 +163,24 @@ func (c *connection) encrypt(o *redis.Options) error {
 }
 
 // open makes a Locker for the masters.
-func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
-	groups, err := c.groups()
+func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
+	list, err := c.list()
 	if err != nil {
 		return nil, err
 	}
-	masters := make([][]*redis.Options, len(groups))
+	masters, err := door.Options(list)
+	if err != nil {
+		return nil, err
+	}
 	c.asked = make(map[string]*redis.Options)
-	for i, group := range groups {
-		place := ""
-		if len(groups) > 1 {
-			place = fmt.Sprintf("group %d: ", i+1)
+	for i, o := range masters {
+		if err := c.authenticate(o); err != nil {
+			return nil, fmt.Errorf("master %d: %w", i+1, err)
 		}
-		if masters[i], err = door.Options(group); err != nil {
-			return nil, fmt.Errorf("%s%w", place, err)
+		if err := c.encrypt(o); err != nil {
+			return nil, err
 		}
-		for k, o := range masters[i] {
-			if err := c.authenticate(o); err != nil {
-				return nil, fmt.Errorf("%smaster %d: %w", place, k+1, err)
-			}
-			if err := c.encrypt(o); err != nil {
-				return nil, err
-			}
-			c.asked[o.Addr] = o
-		}
+		c.asked[o.Addr] = o
 	}
 	opts = append([]redlock.Option{redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL)}, opts...)
 	if c.given("master-timeout") {
@@ -223,5 +189,5 @@ func (c *connection) open(opts ...redlock.Option) (*sharded.Locker, error) {
 	if c.trusted {
 		opts = append(opts, redlock.WithTrustedDisk())
 	}
-	return sharded.NewFromOptions(masters, opts...)
+	return redlock.NewFromOptions(masters, opts...)
 }

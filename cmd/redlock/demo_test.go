@@ -194,7 +194,6 @@ func TestBadCommandLines(t *testing.T) {
 		{"list --masters 127.0.0.1:1,127.0.0.1:1", "master 2 has the address of master 1"},
 		{"list --masters redis://u:secret@127.0.0.1:x", "master 1: not a valid URL"},
 		{"list --masters redis://u:a,secret/@127.0.0.1:1", "must be percent-encoded"},
-		{"list --masters 127.0.0.1:1/127.0.0.1:2,secret", "group 2: master 2: no port"},
 		{"list --masters 127.0.0.1:1,redis://secret@127.0.0.1:2", "master 2: a user name without a password"},
 		{"list -asecret", "unknown shorthand flag: 'a' (see redlock list --help)"},
 		{"list --max-ttl redis://u:secret@127.0.0.1:1", "a wrong value (see redlock list --help)"},

@@ -76,13 +76,10 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	if verdict := (*redlock.QuorumError)(nil); redlock.Reason(found) == sameServer || errors.As(found, &verdict) && verdict.Permanent() {
 		code = exitConfig
 	}
-	for _, g := range report {
-		hints := d.correct(g)
-		if len(g.Masters)-hints < g.Quorum {
-			code = exitConfig
-		}
-		shown.Groups = append(shown.Groups, groupHealthOf(g))
+	if hints := d.correct(report); len(report.Masters)-hints < report.Quorum {
+		code = exitConfig
 	}
+	shown.of(report)
 	var missing error
 	if d.locks {
 		if shown.Locks, missing = d.list(ctx, all); ctx.Err() != nil {
@@ -134,29 +131,27 @@ const (
 
 // lookAtCertificates adds a warning for each master that answers and whose certificates, or those of
 // this client, end soon.
-func (d *doctor) lookAtCertificates(ctx context.Context, report []admin.Report) {
+func (d *doctor) lookAtCertificates(ctx context.Context, report admin.Report) {
 	ctx, cancel := context.WithTimeout(ctx, certificatesWithin)
 	defer cancel()
 	var looking sync.WaitGroup
-	for _, g := range report {
-		for i := range g.Masters {
-			n := &g.Masters[i]
-			o := d.asked[n.Master]
-			if n.Err != nil || o == nil || o.TLSConfig == nil {
-				continue
-			}
-			looking.Go(func() {
-				for _, c := range certificates(ctx, o) {
-					if left := time.Until(c.NotAfter); left < endsSoon {
-						n.Findings = append(n.Findings, admin.Finding{
-							Check: "certificate", Level: admin.LevelWarning,
-							Text: fmt.Sprintf("the certificate of %s ends in %.1f days, at %s", c.Subject, left.Hours()/24, c.NotAfter.UTC().Format(time.RFC3339)),
-							Hint: "renew it: without it the masters cannot be reached",
-						})
-					}
-				}
-			})
+	for i := range report.Masters {
+		n := &report.Masters[i]
+		o := d.asked[n.Master]
+		if n.Err != nil || o == nil || o.TLSConfig == nil {
+			continue
 		}
+		looking.Go(func() {
+			for _, c := range certificates(ctx, o) {
+				if left := time.Until(c.NotAfter); left < endsSoon {
+					n.Findings = append(n.Findings, admin.Finding{
+						Check: "certificate", Level: admin.LevelWarning,
+						Text: fmt.Sprintf("the certificate of %s ends in %.1f days, at %s", c.Subject, left.Hours()/24, c.NotAfter.UTC().Format(time.RFC3339)),
+						Hint: "renew it: without it the masters cannot be reached",
+					})
+				}
+			}
+		})
 	}
 	looking.Wait()
 }
@@ -184,10 +179,10 @@ func certificates(ctx context.Context, o *redis.Options) (all []*x509.Certificat
 }
 
 // untilVotes asks all masters. With --wait it asks until those that count have votes.
-func (d *doctor) untilVotes(ctx context.Context) ([]admin.Report, error) {
+func (d *doctor) untilVotes(ctx context.Context) (admin.Report, error) {
 	const often = time.Second
 	for end := time.Now().Add(d.wait); ; {
-		report, found := d.check(ctx)
+		report, found := admin.Check(ctx, d.locker)
 		pause := min(time.Until(end), often, d.votesIn(report))
 		if pause <= 0 || !sleep(ctx, pause) {
 			return report, found
@@ -196,7 +191,7 @@ func (d *doctor) untilVotes(ctx context.Context) ([]admin.Report, error) {
 }
 
 // votesIn returns when to ask again whether the masters that count have votes; 0 if they have.
-func (d *doctor) votesIn(r []admin.Report) (pause time.Duration) {
+func (d *doctor) votesIn(r admin.Report) (pause time.Duration) {
 	const unknown = 200 * time.Millisecond // a master that is starting
 	for _, n := range d.counted(r) {
 		pause = max(pause, n.Quarantine)
@@ -208,19 +203,17 @@ func (d *doctor) votesIn(r []admin.Report) (pause time.Duration) {
 }
 
 // counted returns the reports of the masters that count.
-func (d *doctor) counted(r []admin.Report) (masters []admin.Master) {
-	for _, g := range r {
-		for _, n := range g.Masters {
-			if len(d.only) == 0 || slices.Contains(d.only, n.Master) {
-				masters = append(masters, n)
-			}
+func (d *doctor) counted(r admin.Report) (masters []admin.Master) {
+	for _, n := range r.Masters {
+		if len(d.only) == 0 || slices.Contains(d.only, n.Master) {
+			masters = append(masters, n)
 		}
 	}
 	return masters
 }
 
-// worst returns the worst level of the masters that count, and of their groups if all do.
-func (d *doctor) worst(r []admin.Report) (worst admin.Level) {
+// worst returns the worst level of the masters that count, and of the whole if all do.
+func (d *doctor) worst(r admin.Report) (worst admin.Level) {
 	note := func(findings []admin.Finding) {
 		for _, f := range findings {
 			worst = max(worst, f.Level)
@@ -229,37 +222,30 @@ func (d *doctor) worst(r []admin.Report) (worst admin.Level) {
 	for _, n := range d.counted(r) {
 		note(n.Findings)
 	}
-	for _, g := range r {
-		if len(d.only) == 0 {
-			note(g.Findings)
-		}
+	if len(d.only) == 0 {
+		note(r.Findings)
 	}
 	return worst
 }
 
-func (d *doctor) showHealth(h health) {
-	for i, g := range h.Groups {
-		if len(h.Groups) > 1 {
-			fmt.Fprintf(d.out, "Group %d\n", i+1)
-		}
-		if g.NoLock != "" {
-			width, _ := sizeOf(terminalOf(d.out))
-			fmt.Fprintln(d.out, d.bad(wrapped("no lock can be had: ", wire.Printable(g.NoLock), width)))
-		}
-		for i, n := range g.Masters {
-			about, findings := wire.Printable(strings.TrimSpace(n.Master+" "+n.Version)), d.textOf(n.Findings)
-			if i+1 < len(g.Masters) && strings.Count(findings, "\n") > 1 && findings == d.textOf(g.Masters[i+1].Findings) {
-				findings = ",\n" // said once, of both
-			}
-			fmt.Fprint(d.out, about, findings)
-		}
-		fmt.Fprint(d.out, "all masters", d.textOf(g.Findings))
-		line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", g.Voting, len(g.Masters), g.Quorum)
-		if g.Voting < g.Quorum {
-			line = d.bad(line)
-		}
-		fmt.Fprintln(d.out, line)
+func (d *doctor) showHealth(g health) {
+	if g.NoLock != "" {
+		width, _ := sizeOf(terminalOf(d.out))
+		fmt.Fprintln(d.out, d.bad(wrapped("no lock can be had: ", wire.Printable(g.NoLock), width)))
 	}
+	for i, n := range g.Masters {
+		about, findings := wire.Printable(strings.TrimSpace(n.Master+" "+n.Version)), d.textOf(n.Findings)
+		if i+1 < len(g.Masters) && strings.Count(findings, "\n") > 1 && findings == d.textOf(g.Masters[i+1].Findings) {
+			findings = ",\n" // said once, of both
+		}
+		fmt.Fprint(d.out, about, findings)
+	}
+	fmt.Fprint(d.out, "all masters", d.textOf(g.Findings))
+	line := fmt.Sprintf("%d of %d masters have a vote; a quorum is %d", g.Voting, len(g.Masters), g.Quorum)
+	if g.Voting < g.Quorum {
+		line = d.bad(line)
+	}
+	fmt.Fprintln(d.out, line)
 }
 
 // textOf returns how many findings about something are ok, and below that those that are not. With
@@ -320,18 +306,14 @@ func whyNoLock(r admin.Report) string {
 
 // health is the report in JSON.
 type health struct {
-	Worst  admin.Level   `json:"worst"`
-	Groups []groupHealth `json:"groups"`
-	Locks  []lock        `json:"locks,omitzero"` // with --locks, also if there are none
-}
-
-type groupHealth struct {
+	Worst   admin.Level    `json:"worst"`
 	Quorum  int            `json:"quorum"`
 	Voting  int            `json:"voting"`
 	NoLock  string         `json:"no_lock,omitempty"` // why no lock can be had
 	Masters []masterHealth `json:"masters"`
-	// Findings are about the group as a whole.
+	// Findings are about the masters as a whole.
 	Findings []admin.Finding `json:"findings"`
+	Locks    []lock          `json:"locks,omitzero"` // with --locks, also if there are none
 }
 
 type masterHealth struct {
@@ -344,8 +326,9 @@ type masterHealth struct {
 	Findings        []admin.Finding `json:"findings"`
 }
 
-func groupHealthOf(r admin.Report) groupHealth {
-	h := groupHealth{Quorum: r.Quorum, Voting: r.Voting, NoLock: whyNoLock(r), Findings: r.Findings}
+// of takes what a report says.
+func (h *health) of(r admin.Report) {
+	h.Quorum, h.Voting, h.NoLock, h.Findings = r.Quorum, r.Voting, whyNoLock(r), r.Findings
 	for _, n := range r.Masters {
 		m := masterHealth{
 			Master: n.Master, Version: n.Version, RoundTripMicros: n.RoundTrip.Microseconds(),
@@ -356,5 +339,4 @@ func groupHealthOf(r admin.Report) groupHealth {
 		}
 		h.Masters = append(h.Masters, m)
 	}
-	return h
 }

@@ -23,9 +23,9 @@ Call it only if no lock that was ever taken on these masters can still be held: 
 
 Call it once, in the tool that sets the deployment up, with the list of masters, the --prefix and the --max-ttl that all clients have. Never call it when a service starts: a master that has just restarted empty looks new, and if it gets its vote while a lock is held, a second holder can get the lock. After a master was added or replaced, wait instead.
 
-All masters must answer. If all masters or some of them are in use already, nothing is changed. With several groups of masters that holds for each group by itself.
+All masters must answer. If all masters or some of them are in use already, nothing is changed. 
 
-Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes; 69 if nothing was done, or not in all groups.`
+Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes; 69 if nothing was done.`
 
 // initWithin bounds how long init asks the masters.
 const initWithin = 5 * time.Second
@@ -46,46 +46,34 @@ func newInit() *cobra.Command {
 func (i *initCommand) run(ctx context.Context) error {
 	asked, cancel := context.WithTimeout(ctx, initWithin)
 	defer cancel()
-	reports, found := i.check(asked)
+	report, found := admin.Check(asked, i.locker)
 	if found == nil {
 		fmt.Fprintln(i.out, "Nothing to do: all masters have a vote already.")
 		return nil
 	}
 	allNeeded(found)
-	var lockers []*redlock.Locker // of the groups to vouch for
-	var masters []string          // theirs
-	var longest time.Duration     // of their quarantines
-	blocked, reached := error(nil), false
-	for n, g := range reports {
-		reached = reached || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err == nil })
-		switch {
-		case g.Voting == len(g.Masters):
-		case g.Voting > 0 || slices.ContainsFunc(g.Masters, func(m admin.Master) bool { return m.Err != nil || m.Quarantine == 0 }):
-			blocked = found // also by a master that is in use, and refuses the list
-		default:
-			lockers = append(lockers, i.locker.Groups()[n])
-			for _, m := range g.Masters {
-				masters, longest = append(masters, m.Master), max(longest, m.Quarantine)
-			}
-		}
+	reached := slices.ContainsFunc(report.Masters, func(m admin.Master) bool { return m.Err == nil })
+	if report.Voting > 0 || slices.ContainsFunc(report.Masters, func(m admin.Master) bool { return m.Err != nil || m.Quarantine == 0 }) {
+		return i.failed(found, reached) // also for a master that is in use, and refuses the list
 	}
-	if len(lockers) > 0 && !i.yes {
+	var masters []string
+	var longest time.Duration // of their quarantines
+	for _, m := range report.Masters {
+		masters, longest = append(masters, m.Master), max(longest, m.Quarantine)
+	}
+	if !i.yes {
 		if err := i.confirm(ctx, masters, longest); err != nil {
 			return err
 		}
 	}
 	ctx, cancel = context.WithTimeout(ctx, initWithin)
 	defer cancel()
-	for _, l := range lockers {
-		if err := admin.Bootstrap(ctx, l); err != nil {
-			return i.failed(err, reached)
-		}
+	if err := admin.Bootstrap(ctx, i.locker); err != nil {
+		return i.failed(err, reached)
 	}
-	if len(lockers) > 0 {
-		i.say("Masters that have a vote now, for locks whose keys begin with %q: %s", i.prefix, strings.Join(masters, ", "))
-		i.say("You have declared that no lock is held on them, and that they have forgotten none.")
-	}
-	return i.failed(blocked, reached)
+	i.say("Masters that have a vote now, for locks whose keys begin with %q: %s", i.prefix, strings.Join(masters, ", "))
+	i.say("You have declared that no lock is held on them, and that they have forgotten none.")
+	return nil
 }
 
 // failed returns the error of init, if there is one.
@@ -101,13 +89,10 @@ func (i *initCommand) failed(err error, reached bool) error {
 	return exitf(exitCode(err), "%s: %w", text, err)
 }
 
-// allNeeded has the errors of [asking.check] say that init needs all masters of a group, and not a quorum.
+// allNeeded has the error of [admin.Check] say that init needs all masters, and not a quorum.
 func allNeeded(found error) {
-	groups, _ := found.(interface{ Unwrap() []error })
-	for _, err := range groups.Unwrap() {
-		if e := (*redlock.QuorumError)(nil); errors.As(err, &e) {
-			e.Need = e.Total
-		}
+	if e := (*redlock.QuorumError)(nil); errors.As(found, &e) {
+		e.Need = e.Total
 	}
 }
 

@@ -65,7 +65,7 @@ type live struct {
 // snapshot has the data of a picture.
 type snapshot struct {
 	at      time.Time // zero before the first one
-	report  []admin.Report
+	report  admin.Report
 	found   error
 	locks   []lock
 	missing error
@@ -185,7 +185,7 @@ func (t *live) locks(ctx context.Context) (found []lock, missing error) {
 // look asks the masters for a picture.
 func (t *live) look(ctx context.Context) (s snapshot) {
 	s.at = time.Now()
-	s.report, s.found = t.check(ctx)
+	s.report, s.found = admin.Check(ctx, t.locker)
 	s.locks, s.missing = t.locks(ctx)
 	return s
 }
@@ -325,22 +325,15 @@ func (t *live) head(width int) []string {
 	if t.seen.at.IsZero() {
 		return []string{t.name + "  asking the masters"}
 	}
-	voting, masters, word := 0, 0, t.good("quorum")
+	word := t.good("quorum")
 	var rows []table.Row
-	for i, g := range t.seen.report {
-		voting, masters = voting+g.Voting, masters+len(g.Masters)
-		if whyNoLock(g) != "" { // also where one master refuses the list
-			word = t.bad("NO QUORUM")
-		}
-		for _, n := range g.Masters {
-			row := t.masterRow(n)
-			if len(t.seen.report) > 1 {
-				row[4] = fmt.Sprintf("group %d  %s", i+1, row[4])
-			}
-			rows = append(rows, row)
-		}
+	if whyNoLock(t.seen.report) != "" { // also where one master refuses the list
+		word = t.bad("NO QUORUM")
 	}
-	lines := []string{fmt.Sprintf("%s  %s  every %v  %d of %d masters vote  %s  %s", t.name, t.seen.at.Format("15:04:05"), t.interval, voting, masters, word, counted(len(t.seen.locks), "lock"))}
+	for _, n := range t.seen.report.Masters {
+		rows = append(rows, t.masterRow(n))
+	}
+	lines := []string{fmt.Sprintf("%s  %s  every %v  %d of %d masters vote  %s  %s", t.name, t.seen.at.Format("15:04:05"), t.interval, t.seen.report.Voting, len(rows), word, counted(len(t.seen.locks), "lock"))}
 	if len(t.keys) == 0 {
 		header := table.Row{"master", "round trip", "vote", "quarantine", "remark"}
 		if room := width - widthOf(header, rows, 0, 4); width > 0 {

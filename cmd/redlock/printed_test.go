@@ -42,7 +42,6 @@ func TestPrinted(t *testing.T) {
 			"in URLs":         {env: []string{mastersEnv + "=" + strings.Join(urls, ",")}},
 			"in the variable": {env: []string{mastersEnv + "=" + strings.Join(addrs, ","), passwordEnv + "=" + locktest.Secret}},
 			"of redis-cli":    {env: []string{mastersEnv + "=" + strings.Join(addrs, ","), cliPasswordEv + "=" + locktest.Secret}},
-			"of two groups":   {env: []string{mastersEnv + "=" + strings.Join(urls, "/")}},
 		} {
 			if way != "in URLs" && !strings.HasSuffix(name, "auth") {
 				continue

@@ -21,7 +21,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // runName is the name of the run command.
@@ -264,7 +263,7 @@ func isMastersFlag(arg string) bool {
 }
 
 // acquire takes the lock. Its error has the exit code with which to give up.
-func (r *run) acquire(ctx context.Context, locker *sharded.Locker, signals <-chan os.Signal) (lease held, err error) {
+func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-chan os.Signal) (lease held, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if r.once() {

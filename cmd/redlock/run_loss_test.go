@@ -385,26 +385,3 @@ func TestNothingReadsTheOutput(t *testing.T) {
 		})
 	}
 }
-
-// While the command runs, redlock does not say that it waits. With groups the library makes attempts of its own, which
-// find no quorum then.
-func TestHoldersDoNotWait(t *testing.T) {
-	t.Parallel()
-	redistest.Server(t)
-	a, b := redistest.Masters(t, 3), redistest.Masters(t, 3)
-	c := &cluster{env: []string{mastersEnv + "=" + strings.Join(redistest.Addrs(a), ",") + "/" + strings.Join(redistest.Addrs(b), ",")}}
-	if code, out := c.look(t, "init", "--max-ttl", "4s", "--yes"); code != 0 {
-		t.Fatalf("init: got code %d, %s", code, out)
-	}
-	ready := filepath.Join(t.TempDir(), "ready")
-	p := c.start(t, "k", "--ttl", "4s", "--max-ttl", "4s", "--", "sh", "-c", "touch "+ready+"; sleep 30")
-	redistest.Eventually(t, 20*time.Second, exists(ready), "the command runs")
-	for _, group := range [][]*masters.Process{a, b} {
-		for _, m := range group[:2] {
-			must(t, m.Pause())
-		}
-	}
-	if code, _ := p.wait(t); code != exitLost || p.has("waiting")() {
-		t.Errorf("got code %d, %s; want %d, and nothing of waiting", code, p.all(), exitLost)
-	}
-}

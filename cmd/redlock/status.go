@@ -275,7 +275,7 @@ func newBreak() *cobra.Command {
 		if yes {
 			do = admin.Break
 		}
-		in, err := do(ctx, a.locker.GroupOf(keys[0]), keys[0])
+		in, err := do(ctx, a.locker, keys[0])
 		if ctx.Err() != nil || err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			return err
 		}

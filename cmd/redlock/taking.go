@@ -13,7 +13,6 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // taking is how redlock run and redlock acquire take a lock, several locks, a share of a lock, or
@@ -111,7 +110,7 @@ func (s single) Parts() []*redlock.Lease { return []*redlock.Lease{s.Lease} }
 
 // get takes what the flags ask for. On a terminal, and with -v, it names the holder for which it
 // waits.
-func (t *taking) get(ctx context.Context, locker *sharded.Locker, stderr io.Writer) (lease held, err error) {
+func (t *taking) get(ctx context.Context, locker *redlock.Locker, stderr io.Writer) (lease held, err error) {
 	defer func() {
 		if err == nil && t.got != nil {
 			close(t.got)
@@ -140,7 +139,7 @@ func (t *taking) get(ctx context.Context, locker *sharded.Locker, stderr io.Writ
 	return connecting(func() (held, error) { return t.attempt(ctx, locker, opts) })
 }
 
-func (t *taking) attempt(ctx context.Context, locker *sharded.Locker, opts []redlock.LockOption) (held, error) {
+func (t *taking) attempt(ctx context.Context, locker *redlock.Locker, opts []redlock.LockOption) (held, error) {
 	switch {
 	case t.permits > 0:
 		s, err := semaphore.New(locker, t.keys[0], t.permits, opts...)

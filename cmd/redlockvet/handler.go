@@ -25,7 +25,7 @@ func runHandlerLocker(pass *analysis.Pass) (any, error) {
 	in.WithStack([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
 		call := n.(*ast.CallExpr)
 		f, pkg := calleeOf(pass.TypesInfo, call)
-		if !push || f == nil || pkg != "" && pkg != "sharded" || !slices.Contains([]string{"New", "NewFromOptions"}, f.Name()) || inTest(pass, call) {
+		if !push || f == nil || pkg != "" || !slices.Contains([]string{"New", "NewFromOptions"}, f.Name()) || inTest(pass, call) {
 			return true
 		}
 		for i := len(stack) - 2; i >= 0; i-- { // the innermost function: one inside the handler may run once

@@ -165,7 +165,7 @@ func listFinding(m Marker) Finding {
 	switch {
 	case m.Conflict != nil:
 		f.Level, f.Text = Failure, m.Conflict.Error()
-		f.Hint = "give all clients the same list, and the same groups; to change a list add a master first, and remove one when all clients have that list"
+		f.Hint = "give all clients the same list; to change a list add a master first, and remove one when all clients have that list"
 	case len(m.Lists) > 0:
 		f.Level, f.Text = Caution, m.Lists[0].String()
 		f.Hint = "give all clients the same list, with the same addresses, before the next change of it"

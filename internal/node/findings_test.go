@@ -144,7 +144,6 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 // The label of another client comes from a node, so that what is no label is not shown.
 func TestOtherIn(t *testing.T) {
 	for line, want := range map[string]Other{
-		"a:1 b:2 / c:3\n":       {"a:1, b:2 / c:3", ""},
 		"a:1 b:2\tweb-3 4711\n": {"a:1, b:2", "web-3 4711"},
 		"a:1\t\x1b[2J":          {"a:1", ""},
 		"a:1\t" + strings.Repeat("x", wire.MaxLabel+1): {"a:1", ""},

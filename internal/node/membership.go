@@ -58,8 +58,7 @@ const maxLists = 2000
 // out.
 func otherIn(line string) Other {
 	lists, label, _ := strings.Cut(strings.TrimSuffix(line, "\n"), wire.BeforeLabel)
-	lists = strings.ReplaceAll(strings.Join(strings.Fields(lists), ", "), ", /, ", " / ")
-	o := Other{Lists: wire.Excerpt(lists, maxLists)}
+	o := Other{Lists: wire.Excerpt(strings.Join(strings.Fields(lists), ", "), maxLists)}
 	if wire.IsLabel(label) {
 		o.Client = label
 	}
@@ -71,15 +70,6 @@ func (o Other) String() string {
 		return "other clients have the list of masters " + o.Lists
 	}
 	return fmt.Sprintf("client %s has the list of masters %s", o.Client, o.Lists)
-}
-
-// groupsOfMembers is the lists of all groups of masters as the nodes keep them.
-func groupsOfMembers(groups [][]redis.Options) string {
-	lists := make([]string, len(groups))
-	for i, masters := range groups {
-		lists[i] = Members(masters)
-	}
-	return strings.Join(lists, wire.BetweenGroups)
 }
 
 // Members is a list of masters as the nodes keep it.

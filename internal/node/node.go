@@ -36,7 +36,6 @@ type Config struct {
 	Clock   *clock.Lease
 	Events  Events
 	Rules   *rules.Rules
-	Groups  [][]redis.Options // the masters of all groups of the client, these included; nil for these alone
 
 	// Granted reports whether the nodes have granted a lease to this Locker; nil if that is not
 	// known.
@@ -79,10 +78,7 @@ type Set struct {
 
 // NewSet makes the nodes for some masters. Nothing is sent before Start.
 func NewSet(conf Config, masters []redis.Options) *Set {
-	if conf.Groups == nil {
-		conf.Groups = [][]redis.Options{masters}
-	}
-	s := &Set{conf: &conf, list: groupsOfMembers(conf.Groups)}
+	s := &Set{conf: &conf, list: Members(masters)}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
 	addrs := make([]string, len(masters))
 	for i := range masters {

@@ -196,9 +196,6 @@ const (
 // UnknownRun stands for the identity of a server that does not tell its identity.
 const UnknownRun = "?"
 
-// BetweenGroups stands between the lists of two groups of masters in the lists of a marker.
-const BetweenGroups = " / "
-
 // BeforeLabel stands between the lists in a marker and the label of the client that joined with
 // them last.
 const BeforeLabel = "\t"

@@ -48,7 +48,6 @@ var mayImport = map[string][]string{
 	"election":  {".", "admin"},
 	"several":   {"."},
 	"semaphore": {".", "several"},
-	"sharded":   {".", "github.com/redis/go-redis/v9"},
 	"jobs":      {".", "semaphore"},
 	"fence":     {"github.com/redis/go-redis/v9"},
 	"admin":     {".", "internal/door", "internal/node", "internal/reason", "internal/resp", "internal/wire"},

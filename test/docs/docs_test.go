@@ -270,7 +270,7 @@ func TestPackagesHaveExamples(t *testing.T) {
 }
 
 // publicPackages has the packages that a documentation site shows.
-var publicPackages = []string{".", "admin", "election", "fence", "jobs", "semaphore", "several", "sharded", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"}
+var publicPackages = []string{".", "admin", "election", "fence", "jobs", "semaphore", "several", "redlockdebug", "redlocktest", "redlockotel", "redlockprom"}
 
 // anchors returns the anchors of a page's headings.
 func anchors(text string) (list []string) {
@@ -566,11 +566,11 @@ func block(ctx context.Context, masters []string, locker *redlock.Locker, lease 
 // pageImports has the packages that a block may use without an import, by name.
 var pageImports = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "slog": "log/slog", "os": "os", "sql": "database/sql",
-	"http": "net/http", "net": "net", "sync": "sync", "strconv": "strconv",
+	"http": "net/http", "bytes": "bytes", "sha256": "crypto/sha256", "net": "net", "sync": "sync", "strconv": "strconv",
 	"strings": "strings", "synctest": "testing/synctest", "testing": "testing", "time": "time", "tls": "crypto/tls",
 	"redis": "github.com/redis/go-redis/v9", "redlock": self, "redlocktest": self + "/redlocktest",
 	"election": self + "/election", "fence": self + "/fence", "jobs": self + "/jobs", "admin": self + "/admin", "several": self + "/several",
-	"semaphore": self + "/semaphore", "sharded": self + "/sharded",
+	"semaphore": self + "/semaphore",
 }
 
 // compilable makes packages of the blocks of Go of a page, by directory. It leaves out those that

@@ -1,11 +1,15 @@
 package docs_test
 
 import (
+	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -17,6 +21,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/fence"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -82,6 +87,17 @@ func send(ctx context.Context, rate *semaphore.Semaphore, mail func(context.Cont
 	return rate.Do(ctx, 1, func(ctx context.Context, _ *semaphore.Lease) error {
 		return mail(ctx)
 	})
+}
+
+func spread(lockers []*redlock.Locker, resource string) *redlock.Locker {
+	var highest [sha256.Size]byte
+	chosen := lockers[0]
+	for i, locker := range lockers {
+		if h := sha256.Sum256(fmt.Appendf(nil, "%d %s", i, resource)); bytes.Compare(h[:], highest[:]) > 0 {
+			chosen, highest = locker, h
+		}
+	}
+	return chosen
 }
 
 // inReal gives the Lockers of two processes on the same masters, in real time.
@@ -227,13 +243,48 @@ func TestRecipeRate(t *testing.T) {
 	})
 }
 
+// Two groups of three masters share the resources. A group that loses its masters stops its own alone.
+func TestRecipeSpread(t *testing.T) {
+	nodes := redistest.Masters(t, 6)
+	var lockers []*redlock.Locker
+	for group := range slices.Chunk(redistest.Addrs(nodes), 3) {
+		locker := locktest.Open(t, group, redlock.WithKeyPrefix("2-groups:"))
+		locktest.Must(t, admin.Bootstrap(t.Context(), locker))
+		lockers = append(lockers, locker)
+	}
+	var of [2]int
+	for i := range 200 {
+		resource := fmt.Sprint("item-", i)
+		chosen := spread(lockers, resource)
+		if chosen != spread(lockers, resource) {
+			t.Fatalf("%s has no fixed group", resource)
+		}
+		of[slices.Index(lockers, chosen)]++
+	}
+	if of[0] < 60 || of[1] < 60 {
+		t.Errorf("got %v resources in the groups, want about as many in each", of)
+	}
+	locktest.Must(t, errors.Join(nodes[0].Kill(), nodes[1].Kill()))
+	for i := range 20 {
+		resource := fmt.Sprint("item-", i)
+		chosen := spread(lockers, resource)
+		lease, err := chosen.TryLock(t.Context(), resource)
+		if down := chosen == lockers[0]; down != errors.Is(err, redlock.ErrNoQuorum) {
+			t.Errorf("%s: got %v with its masters down: %t", resource, err, down)
+		}
+		if err == nil {
+			locktest.Must(t, lease.Unlock(t.Context()))
+		}
+	}
+}
+
 // Each block of Go in docs/recipes.md is run by a test: those here, or those of integrations.
 func TestRecipesRun(t *testing.T) {
 	run, err := os.ReadFile("test/docs/recipes_test.go")
 	locktest.Must(t, err)
 	blocks := regexp.MustCompile("(?ms)^```go\n(.*?)^```$").FindAllStringSubmatch(textOf(t, "docs/recipes.md"), -1)
-	if len(blocks) != 7 {
-		t.Errorf("got %d blocks, want 7", len(blocks))
+	if len(blocks) != 8 {
+		t.Errorf("got %d blocks, want 8", len(blocks))
 	}
 	for _, b := range blocks {
 		if !strings.Contains(string(run)+textOf(t, "integrations/adapters_test.go"), "\n\n"+b[1]) {

@@ -30,7 +30,6 @@ import (
 	"github.com/d0720281/redlock/redlockdebug"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // Callbacks that panic, block, or end the goroutine.
@@ -299,7 +298,7 @@ func TestIncomparableCause(t *testing.T) {
 func TestNilReceivers(t *testing.T) {
 	for _, receiver := range []any{
 		(*redlock.Locker)(nil), new(redlock.Locker), (*redlock.Lease)(nil), new(redlock.Lease),
-		(*several.Lease)(nil), new(several.Lease), (*sharded.Locker)(nil), new(sharded.Locker), (*election.Elector)(nil), new(election.Elector),
+		(*several.Lease)(nil), new(several.Lease), (*election.Elector)(nil), new(election.Elector),
 		(*semaphore.Semaphore)(nil), new(semaphore.Semaphore), (*semaphore.Lease)(nil), new(semaphore.Lease), (*jobs.Locker)(nil), new(jobs.Locker), new(jobs.Lock),
 	} {
 		v := reflect.ValueOf(receiver)
@@ -309,7 +308,7 @@ func TestNilReceivers(t *testing.T) {
 			switch {
 			case last < 0 || method.Type().Out(last) != reflect.TypeFor[error]():
 				continue
-			case name == "*sharded.Locker false Close", name == "*election.Elector false IsLeader", name == "*election.Elector false Healthy":
+			case name == "*election.Elector false IsLeader", name == "*election.Elector false Healthy":
 				continue
 			}
 			var args []reflect.Value
@@ -347,13 +346,11 @@ func TestNilArguments(t *testing.T) {
 	locktest.Must(t, err)
 	nothing := func(context.Context, *several.Lease) error { panic("called") }
 	for name, err := range map[string]error{
-		"semaphore":         func() error { _, err := semaphore.New(locker, "s", 1); return err }(),
-		"semaphore/sharded": func() error { _, err := semaphore.New((*sharded.Locker)(nil), "s", 1); return err }(),
-		"several":           several.Do(t.Context(), locker, several.Names{Write: []string{"a"}}, nothing),
-		"several/sharded":   several.Do(t.Context(), (*sharded.Locker)(nil), several.Names{Write: []string{"a"}}, nothing),
-		"During/context":    both.During(none, nothing),
-		"During/function":   both.During(t.Context(), nil),
-		"During/both":       both.Err(), // as it was
+		"semaphore":       func() error { _, err := semaphore.New(locker, "s", 1); return err }(),
+		"several":         several.Do(t.Context(), locker, several.Names{Write: []string{"a"}}, nothing),
+		"During/context":  both.During(none, nothing),
+		"During/function": both.During(t.Context(), nil),
+		"During/both":     both.Err(), // as it was
 		"match": func() (err error) {
 			for _, err = range admin.ListMatching(t.Context(), l, nil) {
 			}

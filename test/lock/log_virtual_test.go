@@ -19,7 +19,6 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // logged returns an option for a log, and the lines of it that have a text.
@@ -231,13 +230,5 @@ func TestEvenNumberOfMasters(t *testing.T) {
 				t.Errorf("got %+v, want level %v and %q", f, level, want)
 			}
 		})
-	}
-	groups := [][]string{{"a:1", "b:1"}, {"c:1", "d:1", "e:1"}, {"f:1", "g:1", "h:1", "i:1"}}
-	var log bytes.Buffer
-	l, err := sharded.New(groups, redlock.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
-	locktest.Must(t, err)
-	locktest.Must(t, l.Close())
-	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "count: 2 masters") || !strings.Contains(got, "count: 4 masters") {
-		t.Errorf("got the log %q, want a line for the first and the third group", got)
 	}
 }

@@ -34,7 +34,6 @@ func TestOptionsInEachState(t *testing.T) {
 		"WithClock":           func([]string) redlock.Option { return redlock.WithClock(redlock.RuntimeClock()) },
 		"WithDrift":           func([]string) redlock.Option { return redlock.WithDrift(0.1) },
 		"WithGrace":           func([]string) redlock.Option { return redlock.WithGrace(time.Second) },
-		"WithGroups":          func(a []string) redlock.Option { return redlock.WithGroups([][]string{a, {"127.0.0.1:1"}}) },
 		"WithKeyPrefix":       func([]string) redlock.Option { return redlock.WithKeyPrefix("own:") },
 		"WithLogger":          func([]string) redlock.Option { return redlock.WithLogger(slog.New(slog.DiscardHandler)) },
 		"WithMasterTimeout":   func([]string) redlock.Option { return redlock.WithMasterTimeout(300 * time.Millisecond) },

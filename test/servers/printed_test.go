@@ -24,7 +24,6 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/resp"
 	"github.com/d0720281/redlock/redlockdebug"
-	"github.com/d0720281/redlock/sharded"
 )
 
 // printed checks all that was printed of something.
@@ -157,10 +156,6 @@ func ways(addrs []string) map[string]func(opts ...redlock.Option) (*redlock.Lock
 		"provider with a context": fromOptions(func(o *redis.Options) {
 			o.CredentialsProviderContext = func(context.Context) (string, string, error) { return "default", locktest.Secret, nil }
 		}),
-		"groups": func(opts ...redlock.Option) (*redlock.Locker, error) {
-			other := "redis://default:" + locktest.Secret + "@127.0.0.1:1"
-			return redlock.New(urls, append(opts, redlock.WithGroups([][]string{urls, {other}}))...)
-		},
 	}
 }
 
@@ -170,7 +165,7 @@ func TestPrinted(t *testing.T) {
 	clientLog := locktest.RedisLog(t)
 	t.Run("all", func(t *testing.T) {
 		for name, lie := range locktest.Lies() {
-			for _, way := range []string{"URL", "options", "provider", "provider with a context", "groups"} {
+			for _, way := range []string{"URL", "options", "provider", "provider with a context"} {
 				if way != "URL" && lie.Step != "auth" {
 					continue // the password is sent there
 				}
@@ -310,30 +305,6 @@ func TestPrintedOfRealMasters(t *testing.T) {
 			p.all(l)
 			end()
 		})
-	}
-}
-
-// The Lockers of several groups.
-func TestPrintedOfGroups(t *testing.T) {
-	t.Parallel()
-	masters, addrs := locktest.Hostile(t, 4)
-	url := func(addr string) string { return "redis://default:" + locktest.Secret + "@" + addr }
-	for _, lie := range []locktest.Lie{{}, {Step: "auth", Reply: "-ERR " + strings.ReplaceAll(locktest.Mark, "\n", "") + locktest.Secret + "\r\n"}, {Conflict: true}} {
-		for _, m := range masters {
-			m.Tell(lie)
-		}
-		p := &printed{t: t, told: make(map[string]bool)}
-		opts, end := p.watched()
-		l, err := sharded.New([][]string{{url(addrs[0]), url(addrs[1])}, {url(addrs[2]), url(addrs[3])}}, opts...)
-		locktest.Must(t, err)
-		_, err = l.TryLock(t.Context(), "r")
-		p.value("TryLock", err)
-		for _, g := range l.Groups() {
-			p.all(g)
-		}
-		p.value("Close", l.Close())
-		p.value("the Locker of groups", l)
-		end()
 	}
 }
 

@@ -32,11 +32,10 @@ while isCommon and i <= #KEYS do
       skew = tonumber(skew)
       vote = argv[1] == ''
       if not vote then
-        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'since', 'used')
+        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'used')
         local born, longest = tonumber(known[2]), tonumber(known[3])
-        oldest = 1000 * (tonumber(known[4]) or 0)
-        if trust == '0' and born and born > 0 then oldest = math.max(oldest, 1000 * (born + math.ceil((skew + 1000000) / 1000))) end
-        vote = known[1] == argv[1] and born and longest and longest >= tonumber(asked) and longest <= tonumber(maxTTL) and not known[5]
+        if trust == '0' and born and born > 0 then oldest = 1000 * (born + math.ceil((skew + 1000000) / 1000)) end
+        vote = known[1] == argv[1] and born and longest and longest >= tonumber(asked) and longest <= tonumber(maxTTL) and not known[4]
           and born + math.ceil(maxTTL * stretch) + 100 <= math.floor(clock / 1000)
       end
     end

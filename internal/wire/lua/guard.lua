@@ -38,7 +38,7 @@ end
 --   used    ms of this node's clock: the last request for maxttl came at most an eighth of its quarantine later.
 --           It is there only while clients come that expect no lease of this TTL
 --   recent  the largest other TTL that a client has asked for since
---   lists, since  see marker.lua
+--   lists   see marker.lua
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
 -- gives no vote for as long as one of them could have lived. The marker is kept on the node and
 -- not in a client, because this has to hold for every client.
@@ -55,7 +55,7 @@ end
 --
 -- Source: ALGORITHM sections 4 and 8.
 local function guard(marker, now)
-  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'since', 'used', 'recent')
+  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'used', 'recent')
   local born, longest = known[2], tonumber(known[3])
   local moment = string.format('%.0f', math.floor(now / 1000))
   if not born or not longest or known[1] ~= run and run ~= '?' then
@@ -70,18 +70,17 @@ local function guard(marker, now)
     if trust == '0' or not born or not longest then born = '?' end
     longest = math.max(longest or 0, asked)
     call('HSET', marker, 'run', own, 'made', moment, 'born', born, 'maxttl', string.format('%.0f', longest))
-    if known[5] then call('HDEL', marker, 'used', 'recent') end
+    if known[4] then call('HDEL', marker, 'used', 'recent') end
   elseif longest < asked then
     longest = asked
     call('HSET', marker, 'maxttl', string.format('%.0f', longest))
-    if known[5] then call('HDEL', marker, 'used', 'recent') end
-  elseif asked > 0 and (known[5] or longest > maxTTL) then
-    longest = longestTTL(marker, now, tonumber(moment), longest, known[5], known[6])
+    if known[4] then call('HDEL', marker, 'used', 'recent') end
+  elseif asked > 0 and (known[4] or longest > maxTTL) then
+    longest = longestTTL(marker, now, tonumber(moment), longest, known[4], known[5])
   end
   local length = quarantine(math.max(longest, maxTTL))
   local since = tonumber(born) -- none while it is pending
-  oldest = tonumber(known[4]) or 0
-  if trust == '0' and since and since > 0 then oldest = math.max(oldest, since + math.ceil(ahead / 1000)) end
+  oldest = trust == '0' and since and since > 0 and since + math.ceil(ahead / 1000) or 0
   local left = since and since + length - moment or length
   if left <= 0 then return 0 end
   local is = born

@@ -3,8 +3,8 @@
 --
 -- KEYS[1] marker
 -- ARGV    as begin.lua has it, then: what to do (look, join, vouch or mark), the caller's
---         lists of masters: their addresses, sorted, with a space between two, and ' / ' between
---         two groups, and behind a tab the label of the caller, if it has one; and for vouch what
+--         lists of masters: their addresses, sorted, with a space between two, and
+--         behind a tab the label of the caller, if it has one; and for vouch what
 --         look has said of run and made
 --
 -- Reply {node time in us, ms left without a vote or -1 for a stale caller, largest TTL in
@@ -15,29 +15,25 @@
 -- join   says that the caller's list is in use. A list that conflicts with another one is not
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
 --        After a node was emptied, the first client to join need not be one whose list the node
---        knew before. When a list comes into use, or was last joined with a quarantine ago, and this
---        node has ever been in one of several groups, the field since gets the present time:
---        counters that are older may be those of a resource that was locked in another group
---        meanwhile
+--        knew before
 -- vouch  ends the quarantine: an operator guarantees that this node has forgotten nothing. It
 --        does nothing if the node has been restarted or emptied since the operator looked
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
 --
 -- The marker's field lists has a line for each list of masters in use: when a client joined
 -- with it last, in ms of this node's clock, the list, and the label of that client, by which nothing
--- is decided. A client with several groups of masters has their lists in the place of one. A list is
+-- is decided. A list is
 -- in use for two quarantines after that: clients that want votes join every half quarantine, and no
 -- key lives longer than one quarantine.
 --
--- Source: ALGORITHM section 8, "Bootstrap", "Membership" and "Groups", and section 9, "mark".
+-- Source: ALGORITHM section 8, "Bootstrap", "Membership", and section 9, "mark".
 local marker, now = KEYS[1], time()
 local what, seenRun, seenMade = argv[4], argv[6], argv[7]
 local list = string.match(argv[5], '[^\t]*')
 
 -- apart reports whether a quorum of one list and a quorum of the other can have no member in
--- common. Two lists that share no address may be two sets of names for the same nodes: they are
--- apart only where the clients have several groups.
-local function apart(a, b, several)
+-- common. Two lists that share no address may be two sets of names for the same nodes.
+local function conflict(a, b)
   local members, all, shared, ofA, ofB = {}, 0, 0, 0, 0
   for m in string.gmatch(a, '%S+') do
     members[m], ofA, all = true, ofA + 1, all + 1
@@ -46,24 +42,7 @@ local function apart(a, b, several)
     ofB = ofB + 1
     if members[m] then shared = shared + 1 else all = all + 1 end
   end
-  if shared == 0 then return several end
-  return math.floor(ofA / 2) + 1 + math.floor(ofB / 2) + 1 <= all
-end
-
-local function groups(lists)
-  local all = {}
-  for list in string.gmatch(lists .. ' / ', '(.-) / ') do all[#all + 1] = list end
-  return all
-end
-
--- conflict reports whether two clients with these lists can both be granted a resource.
-local function conflict(a, b)
-  local ofA, ofB = groups(a), groups(b)
-  if #ofA ~= #ofB then return true end
-  for i = 1, #ofA do
-    if apart(ofA[i], ofB[i], #ofA > 1) then return true end
-  end
-  return false
+  return shared > 0 and math.floor(ofA / 2) + 1 + math.floor(ofB / 2) + 1 <= all
 end
 
 local left = guard(marker, now)
@@ -79,14 +58,14 @@ if left and (what == 'vouch' or what == 'mark') then
 end
 if not left then return {now, -1, 0, '', '', '', ''} end
 
-local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists', 'since')
+local known = call('HMGET', marker, 'maxttl', 'run', 'made', 'lists')
 local moment = math.floor(now / 1000)
 local inUse = 2 * quarantine(math.max(known[1], maxTTL))
-local kept, others, against, was, joined, fresh = {}, {}, '', false, false, false
+local kept, others, against, was, joined = {}, {}, '', false, false
 for at, other, label in string.gmatch(known[4] or '', '(%d+) ([^\t\n]+)([^\n]*)') do
   at = math.min(at, moment) -- the clock was put back
   if other == list then
-    was, joined, fresh = true, moment - at < inUse, moment - at < inUse / 2
+    was, joined = true, moment - at < inUse
   elseif moment - at < inUse then
     others[#others + 1] = other .. label
     kept[#kept + 1] = string.format('%.0f %s%s', at, other, label)
@@ -95,15 +74,8 @@ for at, other, label in string.gmatch(known[4] or '', '(%d+) ([^\t\n]+)([^\n]*)'
 end
 if what == 'join' and (against == '' or joined or left > 0) then
   kept[#kept + 1] = string.format('%.0f %s', moment, argv[5])
-  local text, several = table.concat(kept, '\n'), #groups(list) > 1
-  local refused
-  if fresh or not known[5] and not several then
-    refused = try('HSET', marker, 'lists', text)
-  else
-    refused = try('HSET', marker, 'lists', text, 'since', string.format('%.0f', moment))
-  end
-  -- A node out of memory lets leases be extended, of clients that have joined, and grants none. With
-  -- several groups others may have come meanwhile.
-  if type(refused) == 'table' and (not was or several and not joined) then return refused end
+  local refused = try('HSET', marker, 'lists', table.concat(kept, '\n'))
+  -- A node out of memory lets leases be extended, of clients that have joined, and grants none.
+  if type(refused) == 'table' and not was then return refused end
 end
 return {now, left, tonumber(known[1]), known[2], known[3] or '', table.concat(others, '\n'), against}

@@ -13,18 +13,16 @@ import (
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
-	"github.com/d0720281/redlock/sharded"
 )
 
 func work(context.Context, *redlock.Lease) error { return nil }
 
-func with(ctx context.Context, l *redlock.Locker, s *semaphore.Semaphore, sh *sharded.Locker, lease *redlock.Lease, all *several.Lease, db *sql.DB, rdb *redis.Client) {
+func with(ctx context.Context, l *redlock.Locker, s *semaphore.Semaphore, lease *redlock.Lease, all *several.Lease, db *sql.DB, rdb *redis.Client) {
 	lease.Unlock(ctx)                                                          // want `the error of Unlock is dropped: ErrLost means that another holder may have worked at the same time`
 	defer lease.Unlock(ctx)                                                    // want `the error of Unlock is dropped`
 	go lease.Unlock(ctx)                                                       // want `the error of Unlock is dropped`
 	(all.Unlock(ctx))                                                          // want `the error of Unlock is dropped`
 	l.Do(ctx, "a", work)                                                       // want `the error of Do is dropped`
-	go sh.Do(ctx, "a", work)                                                   // want `the error of Do is dropped`
 	s.Do(ctx, 1, func(context.Context, *semaphore.Lease) error { return nil }) // want `the error of Do is dropped`
 
 	one, _ := l.Lock(ctx, "a")      // want `the error of Lock is dropped: with an error there is no lease, and the work goes on without the lock`

@@ -5,7 +5,6 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/sharded"
 )
 
 var masters = []string{"10.0.0.1:6379"}
@@ -19,7 +18,7 @@ type server struct{ locker *redlock.Locker }
 
 func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.Method == http.MethodPost {
-		l, err := sharded.New([][]string{masters}) // want `each request makes a Locker`
+		l, err := redlock.NewFromOptions(nil) // want `each request makes a Locker`
 		_, _ = l, err
 	}
 }
