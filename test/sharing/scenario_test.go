@@ -1,0 +1,12 @@
+package sharing_test
+
+import (
+	"testing"
+
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// What readers are promised, as a text.
+//
+// Source: ALGORITHM section 12.
+func TestScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/readers.txt") }
