@@ -577,6 +577,8 @@ var reasonWords = []reasonWord{
 	{reason.Expired, "expired"},
 	{ErrReleased, "released"},
 	{reason.SameServer, "same_server"},
+	{reason.OtherServer, "other_server"},
+	{reason.Version, "version"},
 	{reason.ClusterNode, "cluster_node"},
 	{reason.NotMaster, "not_master"},
 	{reason.Permission, "permission"},

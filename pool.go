@@ -114,7 +114,12 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		Corrected: p.renewer.poke,
 	}, masters)
 	p.nodes = p.set.Nodes()
-	p.skew = func(i int, now instant) (error, bool) { return p.nodes[i].TooFar(now) }
+	p.skew = func(i int, now instant) (error, bool) {
+		if err := p.nodes[i].Contested(now); err != nil { // another node has said so since the vote came in
+			return err, true
+		}
+		return p.nodes[i].TooFar(now)
+	}
 	for _, n := range p.nodes {
 		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))
 	}

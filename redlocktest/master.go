@@ -146,9 +146,9 @@ func (m *Master) whileUp(what string, do func()) {
 }
 
 // vouch writes the marker of a master that is known to be new, as Bootstrap of package admin
-// does: who it is, that it remembers all there ever was, and the least of the largest TTLs.
+// does: who it is, and that it remembers all there ever was.
 func (m *Master) vouch() {
 	m.node.Inside(func(r *miniredis.Miniredis, _ time.Time) {
-		r.HSet(redlock.DefaultKeyPrefix+"~guard", "run", m.node.Identity(), "born", "0", "maxttl", "50")
+		r.HSet(redlock.DefaultKeyPrefix+"~guard", "run", m.node.Identity(), "born", "0", "servers", "")
 	})
 }

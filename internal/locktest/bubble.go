@@ -92,7 +92,7 @@ func (b *Bubble) Vouch() { b.vouched.Do(b.VouchAgain) }
 // VouchAgain does what Vouch does, with every call.
 func (b *Bubble) VouchAgain() {
 	for _, n := range b.Nodes {
-		for field, v := range map[string]string{"run": n.Identity(), "born": "0", "maxttl": "50"} {
+		for field, v := range map[string]string{"run": n.Identity(), "born": "0", "servers": ""} {
 			n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.HSet(redlock.DefaultKeyPrefix+"~guard", field, v) })
 		}
 	}

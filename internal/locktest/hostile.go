@@ -190,11 +190,14 @@ func (h *HostileMaster) reply(args []string) string {
 		return array(bulk("appendfsync"), bulk(Mark), bulk("no-appendfsync-on-rewrite"), bulk(Mark))
 	case "marker":
 		lists := "10.0.0.1:1 10.0.0.2:1" + Mark + " " + strings.Repeat("x", 5000) + wire.BeforeLabel + Mark
-		conflict := ""
+		conflict, contested := "", ""
 		if lie.Conflict {
 			conflict = lists
+			for line := range strings.Lines(args[9]) { // the servers that the client sees
+				contested += strings.Fields(line)[0] + " " + strings.Join(strings.Fields(Mark), "") + " 60000" + wire.BeforeLabel + Mark + "\n"
+			}
 		}
-		return array(number(now), number(0), number(10_000), bulk(Mark), bulk(Mark), bulk(lists), bulk(conflict))
+		return array(number(now), number(0), bulk("10300 10000 0"), bulk(Mark), bulk(Mark), bulk(Mark), bulk(lists), bulk(conflict), bulk(contested), bulk(Mark))
 	case "probe":
 		said := ""
 		if lie.Lacks {
@@ -202,7 +205,7 @@ func (h *HostileMaster) reply(args []string) string {
 		}
 		return array(slices.Repeat([]string{bulk(said)}, strings.Count(wire.ProbeLua, "{'"))...)
 	case "requests":
-		parts := []string{number(now), number(0)}
+		parts := []string{number(now)}
 		for _, op := range opsOf(args) {
 			switch acquires := op == wire.Acquire || op == wire.Acquire.Shared(); {
 			case !lie.Busy:

@@ -59,7 +59,7 @@ func Bootstrap(t testing.TB, addrs []string, opts ...redlock.Option) {
 func Vouch(t testing.TB, nodes ...*redis.Client) {
 	t.Helper()
 	for _, n := range nodes {
-		if err := n.HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "born", 0).Err(); err != nil {
+		if err := n.HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "born", 0, "servers", "").Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

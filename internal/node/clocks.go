@@ -17,7 +17,7 @@ import (
 
 // observeLocked takes the node's time from the reply to a request that was sent at a moment.
 func (n *Node) observeLocked(micros int64, sent clockwatch.Moment, received clock.Instant, out *outcomes) {
-	n.heard = received
+	n.heard.Store(int64(received))
 	v := n.set.watch.Observe(n.index, micros, sent, received)
 	if v.Stale {
 		return

@@ -72,7 +72,7 @@ var noScript = strings.Repeat("0", 40)
 
 // probeTask returns the task that asks for the commands.
 func (n *Node) probeTask() *task {
-	probe := scriptTask(&wire.Probe, []string{n.guard.marker}, headless, text(n.guard.marker+wire.FenceSuffix))
+	probe := scriptTask(&wire.Probe, false, []string{n.guard.marker}, text(n.guard.marker+wire.FenceSuffix))
 	return &task{replies: 2, write: func(n *Node, l *link, median int64, b []byte) []byte {
 		b = appendWords(b, "evalsha", noScript, "1", n.guard.marker) // some proxies want a key
 		return probe.write(n, l, median, b)

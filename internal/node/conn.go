@@ -38,7 +38,10 @@ type link struct {
 	knows  map[*wire.Script]bool // which scripts the server has run
 	fresh  bool                  // nothing was sent yet but by the handshake
 	heard  clock.Instant         // when something was last received
-	joined clock.Instant         // when the list of masters was last sent; Start if the node has not taken it
+	proof  string                // that the node has taken what this client stands for; "" if the client has to join
+	joined clock.Instant         // when this client last joined
+	view   int64                 // which servers it knew then: see Set.view
+	told   int64                 // the largest TTL with which it has joined, ms
 	armed  clock.Instant         // when the reader looks at the time; never if it does not
 }
 
@@ -104,7 +107,7 @@ func (n *Node) open(ctx context.Context, login credentials, out *outcomes) (*lin
 	}
 	l := &link{
 		conn: conn, login: login,
-		knows: make(map[*wire.Script]bool), fresh: true, joined: clock.Start, armed: clock.Never,
+		knows: make(map[*wire.Script]bool), fresh: true, armed: clock.Never,
 	}
 	l.in = resp.NewReader(arrivals{n, l})
 	l.in.Hide = n.withoutPassword
@@ -323,14 +326,20 @@ func (n *Node) exchangeAlone(ctx context.Context, l *link, name string, t *task)
 // before, it discards the samples of that server's clock.
 func (n *Node) identifyLocked(l *link, info Info) {
 	l.server = info.Identity()
+	n.seeLocked(info.RunID)
 	run := l.server
 	if run == "" {
 		run = wire.UnknownRun
 	}
 	if n.guard.run != "" {
-		if run = n.conf.Rules.Run(n.guard.run, run); run != n.guard.run {
-			n.former = n.heard
+		if run = n.conf.Rules.Run(n.guard.run, run); isSame(n.guard.run, run) {
+			run = n.guard.run
+		} else {
+			n.former = clock.Instant(n.heard.Load())
 		}
+	}
+	if run != n.guard.run {
+		n.introduced = n.now()
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
 		n.enterLocked(replaced)

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"net"
@@ -27,6 +28,7 @@ type flight struct {
 
 // outcomes collects the replies and events that are reported after the mutexes were unlocked.
 type outcomes struct {
+	firsts  []func() // of what the replies are judged by
 	replies []reply
 	calls   []func()
 }
@@ -38,6 +40,7 @@ type reply struct {
 }
 
 func (o *outcomes) add(r *Request, rep Reply) { o.replies = append(o.replies, reply{r: r, rep: rep}) }
+func (o *outcomes) first(f func())            { o.firsts = append(o.firsts, f) }
 func (o *outcomes) after(f func())            { o.calls = append(o.calls, f) }
 
 func (o *outcomes) addTask(t *task, err error) {
@@ -47,6 +50,10 @@ func (o *outcomes) addTask(t *task, err error) {
 // tell reports all outcomes of the moment now, and empties the list. If one reply shows that the
 // node must not vote, for example because it has lost a key, the later replies are no votes.
 func (o *outcomes) tell(n *Node, now clock.Instant) {
+	for i, f := range o.firsts {
+		o.firsts[i] = nil
+		f()
+	}
 	for i := range o.replies {
 		one := o.replies[i]
 		o.replies[i] = reply{}
@@ -61,7 +68,7 @@ func (o *outcomes) tell(n *Node, now clock.Instant) {
 		o.calls[i] = nil
 		f()
 	}
-	o.replies, o.calls = o.replies[:0], o.calls[:0]
+	o.firsts, o.replies, o.calls = o.firsts[:0], o.replies[:0], o.calls[:0]
 }
 
 // locked calls f under the mutex, and then reports the outcomes.
@@ -191,8 +198,15 @@ func (n *Node) encodeLocked(f *flight, l *link, b []byte) []byte {
 		for _, r := range f.batch {
 			b = resp.AppendString(b, r.Key.Lock)
 		}
-		_, longest := ttls(f.batch)
-		b = n.guard.append(b, median, guarded, longest)
+		proof := ""
+		switch {
+		case !n.guard.on || !guarded:
+		case f.join != nil:
+			proof = wire.Joining
+		default:
+			proof = l.proof
+		}
+		b = n.appendHead(b, proof, median)
 		for g := range groups {
 			b = g[0].appendGroup(b, len(g))
 			for _, r := range g {
@@ -277,7 +291,7 @@ func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
 	}
 	f := n.flights[0]
 	n.mu.Unlock()
-	var h heading
+	var micros int64
 	var joined any
 	var refused error
 	var err error
@@ -287,7 +301,7 @@ func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
 		}
 	}
 	if len(f.batch) > 0 {
-		if h, room, refused, err = readBatch(l.in, len(f.batch), room); err != nil {
+		if micros, room, refused, err = readBatch(l.in, len(f.batch), room); err != nil {
 			return room, err
 		}
 		for i := range room { // none of which may count for something else
@@ -304,7 +318,7 @@ func (n *Node) receive(l *link, room []Reply, out *outcomes) ([]Reply, error) {
 		}
 		values = append(values, list)
 	}
-	n.landed(l, f, joined, h, room, refused, values, out)
+	n.landed(l, f, joined, micros, room, refused, values, out)
 	return room, nil
 }
 
@@ -323,7 +337,7 @@ func readValues(in *resp.Reader, k int) ([]any, error) {
 }
 
 // landed hands out the replies to a flight.
-func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply, refused error, values [][]any, out *outcomes) {
+func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Reply, refused error, values [][]any, out *outcomes) {
 	now := n.now()
 	took := now.Sub(f.began)
 	n.mu.Lock()
@@ -335,20 +349,22 @@ func (n *Node) landed(l *link, f *flight, joined any, h heading, replies []Reply
 	l.heard, l.fresh = now, false
 	n.near.add(took, now)
 	n.roundTrip.Store(int64(took))
-	if f.join != nil {
-		n.joinedLocked(l, f, joined, now, out)
-	}
 	var failure error
+	if f.join != nil && n.joinedLocked(l, f, joined, now, out) == ErrStale {
+		failure = ErrStale
+	}
 	switch {
 	case refused == nil:
-		if h.micros > 0 {
-			n.observeLocked(h.micros, f.sent, now, out)
-			n.noteQuarantineLocked(h.left, now, out)
+		if micros > 0 {
+			n.observeLocked(micros, f.sent, now, out)
 		}
-		disbelieve(f.batch, replies, h.micros, n.conf.maxAhead())
-		failure = n.takeLocked(l, f, replies, false, now, out)
+		disbelieve(f.batch, replies, micros, n.conf.maxAhead())
+		failure = cmp.Or(failure, n.takeLocked(l, f, replies, false, now, out))
 	case Says(refused, "NOSCRIPT"): // nothing was carried out
 		l.knows[&wire.Requests] = false
+		n.queue.putBack(f.batch)
+	case Says(refused, "UNPROVED"): // nor here: it goes once more, behind a join
+		l.proof = ""
 		n.queue.putBack(f.batch)
 	case len(f.batch) > 1 && IsPermission(refused):
 		// The server refuses the whole batch because of one key that the user may not touch.
@@ -397,18 +413,18 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 	for i, r := range f.batch {
 		rep := replies[i]
 		answer := rep.Err
-		if standing.refused != nil && !r.isRelease() && rep.Err == nil && rep.Code != wire.Stale {
+		if standing.refused != nil && !r.isRelease() && rep.Err == nil {
 			rep = Reply{Err: standing.refused} // even if another holder has the key: waiting does not help
 		}
 		rep.Server = l.server
-		rep.void = voidForAll
+		rep.void, rep.votes = voidForAll, standing.VotesIn(now)
 		if r.Op.Wants() {
-			rep.void, rep.votes = voidForGrants, standing.VotesIn(now)
+			rep.void = voidForGrants
 		}
-		switch {
-		case rep.Code == wire.Stale:
-			failure = ErrStale
-		case rep.Err != nil && isUnwritable(rep.Err):
+		if rep.void == nil && n.isEarly(r) {
+			rep.void = ErrStale
+		}
+		if rep.Err != nil && isUnwritable(rep.Err) {
 			failure = rep.Err
 		}
 		if rep.Err != nil {

@@ -47,8 +47,8 @@ func (s *Set) News(before, now *Audit) (fresh []Finding) {
 	}
 	for _, f := range s.Findings(now) {
 		same := func(b Finding) bool { return b.Check == f.Check && b.Text == f.Text }
-		if f.Check == "guard" && now.MarkerErr == nil {
-			continue // there is an event for quarantine
+		if f.Check == "guard" && now.MarkerErr == nil || f.Check == "max-ttl" && f.Level == Caution || f.Check == "server" {
+			continue // there is an event for quarantine, and a warning of its own for the others
 		}
 		if f.Level >= Unknown && !slices.ContainsFunc(old, same) {
 			fresh = append(fresh, f)
@@ -94,6 +94,9 @@ func (s *Set) Findings(a *Audit) []Finding {
 	if a.MarkerErr == nil {
 		all = append(all, s.maxTTLFindings(a.Marker.MaxTTL)...)
 		all = append(all, listFinding(a.Marker))
+		for _, c := range a.Marker.Contested {
+			add(Failure, "server", c.Error(), "make sure that the address leads all clients to one server, and end the other server before this one takes its place")
+		}
 	}
 	return all
 }
@@ -148,13 +151,17 @@ const usualMaxTTL = 10 * time.Second
 func (s *Set) maxTTLFindings(used time.Duration) (list []Finding) {
 	switch own := s.conf.MaxTTL; {
 	case used > own:
-		list = append(list, Finding{Check: "max-ttl", Level: Caution, Hint: "give all clients the same value",
-			Text: fmt.Sprintf("another client has a TTL of %v, this one has WithMaxTTL(%v)", used, own)})
+		list = append(list, s.largerTTL(used))
 	case used > 0 && own > max(used, usualMaxTTL):
 		list = append(list, Finding{Check: "max-ttl", Level: Notice, Hint: "give all clients the same value, no larger than the largest TTL",
 			Text: fmt.Sprintf("this client has WithMaxTTL(%v), the masters know TTLs of up to %v: it waits for a new master for %v", own, used, tenths(s.conf.quarantine()))})
 	}
 	return list
+}
+
+func (s *Set) largerTTL(used time.Duration) Finding {
+	return Finding{Check: "max-ttl", Level: Caution, Hint: "give all clients the same value",
+		Text: fmt.Sprintf("another client has a TTL of %v, this one has WithMaxTTL(%v)", used, s.conf.MaxTTL)}
 }
 
 // listFinding compares the lists of masters of other clients with this one.

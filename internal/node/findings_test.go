@@ -125,7 +125,7 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 	good := Audit{Info: Info{RunID: "x", Policy: "noeviction", Memory: "1", AOF: "0"}, Marker: Marker{MaxTTL: s.conf.MaxTTL}}
 	evicts, both, unguarded := good, good, good
 	evicts.Info.Policy = "allkeys-lru"
-	both.Info.Policy, both.Marker.MaxTTL = "allkeys-lru", 2*s.conf.MaxTTL
+	both.Info.Policy, both.Info.RunID = "allkeys-lru", ""
 	unguarded.MarkerErr = ErrGuardOff // a notice, which is not reported
 	refused := Audit{InfoErr: errors.New("NOPERM"), Marker: good.Marker}
 	var told []string
@@ -136,7 +136,7 @@ func TestAuditTellsWhatIsNew(t *testing.T) {
 		}
 		before = &now
 	}
-	if want := []string{"eviction", "max-ttl", "eviction", "info"}; !slices.Equal(told, want) {
+	if want := []string{"eviction", "identity", "eviction", "info"}; !slices.Equal(told, want) {
 		t.Errorf("got %q, want %q", told, want)
 	}
 }

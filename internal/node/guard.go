@@ -3,7 +3,6 @@ package node
 import (
 	"fmt"
 	"math"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +51,7 @@ func (s *Set) MaxAhead() time.Duration { return s.conf.maxAhead() }
 // Source: ALGORITHM section 1, "CounterTTL".
 func (c *Config) counterTTL() time.Duration { return 10 * c.MaxTTL }
 
-// guard has the first arguments of every script, for the restart guard and the counters.
+// guard is what a node's scripts are sent about the restart guard and the counters.
 type guard struct {
 	on      bool
 	marker  string // the key
@@ -61,41 +60,33 @@ type guard struct {
 	trusted bool   // a restart loses no data
 	list    string // of masters, see Members, and the label of this client
 
-	// Of the six settings of lua/begin.lua, those before the TTL that is asked for, and those behind it.
-	settings, behind, behindTrusted string
+	settings string // of lua/begin.lua, those before the length of a quarantine
 }
 
-// headArgs is how many arguments append writes.
+// headArgs is how many arguments appendHead appends.
 const headArgs = 3
 
 func newGuard(c *Config, list string) guard {
 	if c.Label != "" {
 		list += wire.BeforeLabel + c.Label
 	}
-	behind := " " + strconv.FormatFloat(stretch(c.Drift), 'f', -1, 64)
 	return guard{
 		on:       c.Guard,
 		marker:   c.Prefix + wire.GuardSuffix,
 		list:     list,
-		settings: fmt.Sprintf("%d %d %d ", Millis(c.counterTTL()), c.maxSkew().Microseconds(), Millis(c.MaxTTL)),
-		behind:   behind + " 0", behindTrusted: behind + " 1",
+		settings: fmt.Sprintf("%d %d ", Millis(c.counterTTL()), c.maxSkew().Microseconds()),
 	}
 }
 
-// append appends the arguments that lua/begin.lua calls "before all". needed says that a request
-// depends on the guard. asked is the largest TTL that the requests ask for, or 0.
-func (g *guard) append(b []byte, median int64, needed bool, asked int64) []byte {
-	run := g.run
-	if !g.on || !needed {
-		run = ""
-	}
-	b = resp.AppendString(b, run)
+// appendHead appends the arguments that lua/begin.lua calls "before all".
+func (n *Node) appendHead(b []byte, proof string, median int64) []byte {
+	b = resp.AppendString(b, proof)
 	b = resp.AppendInt(b, median)
-	behind := g.behind
-	if g.trusted {
-		behind = g.behindTrusted
+	trusted := " 0"
+	if n.guard.trusted {
+		trusted = " 1"
 	}
-	return resp.AppendJoined(b, g.settings, "", asked, behind)
+	return resp.AppendJoined(b, n.guard.settings, "", Millis(n.set.quarantine(n.now())), trusted)
 }
 
 // Millis rounds up, so that a node never keeps a key for less than the caller asked for.
@@ -104,30 +95,34 @@ func Millis(d time.Duration) int64 { return int64((d + time.Millisecond - 1) / t
 // Marker is the content of a node's marker.
 type Marker struct {
 	Left   time.Duration // without a vote
-	MaxTTL time.Duration // the largest of any client
+	MaxTTL time.Duration // the largest of the clients in use; 0 for no client
 
-	Lists    []Other   // of masters, used by other clients
-	Conflict *Conflict // with one of them, because of which this client gets no vote; nil for none
+	Lists     []Other      // of masters, used by other clients
+	Conflict  *Conflict    // with one of them, because of which this client gets no vote; nil for none
+	Contested []*Contested // masters behind whose addresses other clients see other servers
 
 	run, made string // as the node has them, for vouching
+	proof     string // that this client has joined, and that nothing has changed since; "" if it has to join
 }
 
 // markerTask returns the task of an operation on the marker: look, join, vouch or mark.
 func (n *Node) markerTask(what string, seen Marker) *task {
-	return n.markerTaskFor(what, seen, noTTL)
-}
-
-// markerTaskFor is markerTask in front of requests that ask for a TTL of so many ms at most.
-func (n *Node) markerTaskFor(what string, seen Marker, asked int64) *task {
-	return scriptTask(&wire.Marker, []string{n.guard.marker}, asked, text(what), text(n.guard.list), text(seen.run), text(seen.made))
+	t := scriptTask(&wire.Marker, true, []string{n.guard.marker}, text(what), text(n.guard.list),
+		func(b []byte) []byte { return resp.AppendString(b, n.set.serversSeen(n.now())) },
+		func(b []byte) []byte { return n.appendTTLs(b, n.now()) },
+		text(seen.run), text(seen.made))
+	return t
 }
 
 // readMarker reads the reply, and takes the node's clock and quarantine from it.
 func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Instant, out *outcomes) (Marker, error) {
-	var micros, left, longest int64
-	var run, made, lists, other string
-	rest, err := scan(reply, &micros, &left, &longest, &run, &made, &lists, &other)
-	switch {
+	var micros, left int64
+	var longest, run, was, made, lists, other, contested, proof string
+	rest, err := scan(reply, &micros, &left, &longest, &run, &was, &made, &lists, &other, &contested, &proof)
+	switch version, isOther := otherVersion(err); {
+	case isOther:
+		n.refuseLocked(&Version{version})
+		return Marker{}, n.Standing().refused
 	case err != nil:
 		return Marker{}, err
 	case len(rest) > 0 || !clockwatch.Plausible(micros):
@@ -137,7 +132,11 @@ func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Inst
 	if left < 0 {
 		return Marker{}, ErrStale
 	}
-	m := Marker{Left: time.Duration(left) * time.Millisecond, MaxTTL: time.Duration(longest) * time.Millisecond, run: run, made: made}
+	m := Marker{Left: time.Duration(left) * time.Millisecond, run: run, made: made, proof: proof}
+	m.MaxTTL = n.set.hear(n, longest, received, out)
+	if v := n.server.Load(); v != nil && v.was != was {
+		n.server.Store(&server{v.id, was})
+	}
 	for line := range strings.Lines(lists) {
 		m.Lists = append(m.Lists, otherIn(line))
 	}
@@ -147,6 +146,8 @@ func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Inst
 		m.Conflict = &Conflict{otherIn(other)}
 		n.refuseLocked(m.Conflict)
 	}
+	m.Contested = n.set.contestedIn(contested)
+	n.tellContested(m.Contested, received, out)
 	n.noteQuarantineLocked(m.Left, received, out)
 	return m, nil
 }
@@ -164,7 +165,7 @@ func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *
 		return
 	}
 	n.standLocked(func(s *Standing) { s.votesAt = now.Add(left) })
-	if was == clock.Start || now.Sub(was) > n.conf.quarantine() {
+	if was == clock.Start || now.Sub(was) > n.set.quarantine(now) {
 		out.after(func() { n.conf.Events.Quarantined(n, left) })
 	}
 }
@@ -181,7 +182,7 @@ func (n *Node) compareTrustLocked(left time.Duration, voted bool, now clock.Inst
 	case former == clock.Start || !voted || !n.guard.on:
 	case left > 0 && n.guard.trusted:
 		why = errVotelessOnDisk
-	case left <= 0 && !n.guard.trusted && now.Sub(former) < n.conf.quarantine():
+	case left <= 0 && !n.guard.trusted && now.Sub(former) < n.set.quarantine(now):
 		why = errTrustedByOther
 	}
 	if why != nil {
@@ -205,8 +206,9 @@ func (n *Node) Forgot() {
 
 // distrustLocked takes the node's vote for this client, for the time of a quarantine, because of what happened.
 func (n *Node) distrustLocked(h happening, out *outcomes) {
-	left := n.conf.quarantine()
-	n.standLocked(func(s *Standing) { s.distrust(h, n.now().Add(left)) })
+	now := n.now()
+	left := n.set.quarantine(now)
+	n.standLocked(func(s *Standing) { s.distrust(h, now.Add(left)) })
 	out.after(func() { n.conf.Events.Quarantined(n, left) })
 }
 

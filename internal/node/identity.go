@@ -28,6 +28,7 @@ const maxValue = 64
 type Info struct {
 	RunID   string // new with each start of the process
 	ReplID  string // new with each promotion to master
+	Second  string // second_repl_offset: "-1" if there was no promotion, or nothing is left of it
 	Version string
 	Role    string
 	Cluster string // "1" for a node of a cluster
@@ -93,6 +94,7 @@ func ParseInfo(text string) Info {
 	return Info{
 		RunID:   fields["run_id"],
 		ReplID:  fields["master_replid"],
+		Second:  fields["second_repl_offset"],
 		Version: version,
 		Role:    fields["role"],
 		Cluster: fields["cluster_enabled"],
@@ -114,7 +116,17 @@ func (i Info) Identity() string {
 	if i.RunID == "" {
 		return ""
 	}
+	if i.Second == "-1" { // the replication id says no more than whether there are replicas
+		return shortened(i.RunID) + ":"
+	}
 	return shortened(i.RunID) + ":" + shortened(i.ReplID)
+}
+
+// isSame reports whether a server that was known by its identity still is the same master. lua/guard.lua does so in the
+// same way.
+func isSame(known, present string) bool {
+	run, _, _ := strings.Cut(known, ":")
+	return known == present || run+":" == present
 }
 
 // shortened returns enough of a random id of 160 bits to know it by.

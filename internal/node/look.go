@@ -48,7 +48,7 @@ func (n *Node) reconnect() {
 func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	asked := n.now()
 	a := n.askScript(ctx, &wire.Inspect, func() *task {
-		return scriptTask(&wire.Inspect, []string{n.guard.marker, key, key + wire.FenceSuffix}, noTTL)
+		return scriptTask(&wire.Inspect, true, []string{n.guard.marker, key, key + wire.FenceSuffix})
 	})
 	if a.err != nil {
 		return h, a.err
@@ -128,7 +128,7 @@ func readersIn(values []any) (count int, list []Reader, ok bool) {
 // new key lives. broken is false if the key has changed since.
 func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life time.Duration, broken bool, err error) {
 	a := n.askScript(ctx, &wire.Break, func() *task {
-		return scriptTask(&wire.Break, []string{key}, headless, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
+		return scriptTask(&wire.Break, false, []string{key}, text(seen), text(placeholder), number(Millis(n.conf.MaxTTL)))
 	})
 	if a.err != nil {
 		return 0, false, a.err
@@ -144,7 +144,7 @@ func (n *Node) Break(ctx context.Context, key, seen, placeholder string) (life t
 // key that is there already stays as it is.
 func (n *Node) Write(ctx context.Context, key string, life time.Duration) error {
 	a := n.askScript(ctx, &wire.Break, func() *task {
-		return scriptTask(&wire.Break, []string{key}, headless, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
+		return scriptTask(&wire.Break, false, []string{key}, text(""), text(wire.Placeholder(wire.Unowned)), number(Millis(life)))
 	})
 	if a.err != nil {
 		return a.err

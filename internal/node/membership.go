@@ -33,14 +33,14 @@ func (c *Conflict) Error() string {
 // Unwrap makes the error match [reason.Membership].
 func (c *Conflict) Unwrap() error { return reason.Membership }
 
-// Conflict returns why the node refuses the list of masters, or nil if it does not or is down.
+// Conflict returns why the node refuses the list of masters or the version of this client, or nil if it does not or is down.
 func (n *Node) Conflict() error {
 	st := n.standing.Load()
 	if st.refused == nil || st.Down != nil {
 		return nil
 	}
-	if c, is := errors.AsType[*Conflict](st.refused); is {
-		return c
+	if errors.Is(st.refused, reason.Membership) || errors.Is(st.refused, reason.Version) {
+		return st.refused
 	}
 	return nil
 }
@@ -74,12 +74,15 @@ func (o Other) String() string {
 
 // Members is a list of masters as the nodes keep it.
 func Members(masters []redis.Options) string {
+	return strings.Join(slices.Sorted(slices.Values(membersOf(masters))), " ")
+}
+
+func membersOf(masters []redis.Options) []string {
 	list := make([]string, len(masters))
 	for i := range masters {
 		list[i] = member(&masters[i])
 	}
-	slices.Sort(list)
-	return strings.Join(list, " ")
+	return list
 }
 
 // member returns the address of a master, in the same form for all clients.
@@ -100,32 +103,35 @@ func (c *Config) joinEvery(ttl int64) time.Duration {
 	return QuarantineFor(time.Duration(ttl)*time.Millisecond, c.Drift) / 2
 }
 
-// joinLocked puts the client's list of masters at the start of a flight that asks for votes, if
-// the node has not taken the list for some time.
+// joinLocked puts what the client stands for at the start of a flight that asks for votes, unless the node has
+// taken it not long ago, and has given a proof of that.
 func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
-	if !n.guard.on || !slices.ContainsFunc(f.batch, func(r *Request) bool { return !r.isRelease() }) {
-		return
-	}
 	shortest, longest := ttls(f.batch)
-	if l.joined != clock.Start && now.Sub(l.joined) < n.conf.joinEvery(shortest) {
+	if !n.guard.on || longest == 0 {
 		return
 	}
-	l.joined = now
-	f.join = n.markerTaskFor(wire.Join, Marker{}, longest)
+	view, known := n.set.view.Load(), n.askLocked(l, longest, now)
+	if known && l.proof != "" && l.view == view && now.Sub(l.joined) < n.conf.joinEvery(shortest) {
+		return
+	}
+	l.joined, l.view, l.told = now, view, max(l.told, longest)
+	f.join = n.markerTask(wire.Join, Marker{})
 }
 
 // joinedLocked takes the reply to a join, before the votes of the flight are counted.
-func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, out *outcomes) {
+func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, out *outcomes) error {
 	m, err := n.readMarker(reply, f.sent, now, out)
+	l.proof = m.proof
+	if len(m.Contested) > 0 {
+		l.proof = "" // the node has not taken all that this client stands for
+	}
 	if err != nil {
 		n.refuseLocked(err)
-	}
-	if err != nil || m.Conflict != nil {
-		l.joined = clock.Start
 	}
 	if Says(err, "NOSCRIPT") {
 		l.knows[&wire.Marker] = false
 	}
+	return err
 }
 
 // refuseLocked keeps why the node gives this client no vote; nil if it does.

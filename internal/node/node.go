@@ -68,6 +68,10 @@ type Set struct {
 	ids   *identities
 	list  string // of masters, see Members
 
+	named []string                // the masters as in the list, by node
+	view  atomic.Int64            // counts changes of the servers behind the addresses
+	heard atomic.Pointer[hearsay] // nil if no client with a larger TTL is known
+
 	awaitsClocks, awaitsAll atomic.Pointer[survey] // nil while no call waits for the nodes
 	surveyed                atomic.Bool            // a survey has told the clocks
 
@@ -78,7 +82,7 @@ type Set struct {
 
 // NewSet makes the nodes for some masters. Nothing is sent before Start.
 func NewSet(conf Config, masters []redis.Options) *Set {
-	s := &Set{conf: &conf, list: Members(masters)}
+	s := &Set{conf: &conf, list: Members(masters), named: membersOf(masters)}
 	s.quit, s.quitNow = context.WithCancel(context.Background())
 	addrs := make([]string, len(masters))
 	for i := range masters {
@@ -125,7 +129,9 @@ func (s *Set) Misconfigured() error { return s.ids.misconfigured() }
 // Source: ALGORITHM section 8, "Membership".
 func (s *Set) Refused() error {
 	for _, n := range s.nodes {
-		if n.Conflict() != nil {
+		if err := n.Conflict(); errors.Is(err, reason.Version) {
+			return err
+		} else if err != nil {
 			return &Marked{reason.Membership, fmt.Errorf("the list of masters of this client, %s, is refused", otherIn(s.list).Lists)}
 		}
 	}
@@ -169,6 +175,8 @@ type Node struct {
 	answered  atomic.Int64           // when the node last answered a survey, or the first questions on a connection; an instant
 	audit     atomic.Pointer[Audit]  // what the node said of itself
 	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
+	heard     atomic.Int64           // when the server last answered; an instant
+	server    atomic.Pointer[server] // behind the address; nil before the first connection
 
 	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
@@ -182,8 +190,11 @@ type Node struct {
 	refusal refusing
 	free    []*flight
 
-	heard  clock.Instant // when the server last answered
-	former clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
+	introduced clock.Instant // when this client first knew the present server
+	contests   []contest     // by the node that has told it; nil for none so far
+	told       bool          // that the server is contested was warned of
+	asked      hearsay       // the largest TTL that this client has asked the node for
+	former     clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
 }
 
 func newNode(s *Set, index int, opt redis.Options) *Node {
@@ -258,6 +269,7 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 		return down
 	}
 	r.queued = now
+	r.Key.began.CompareAndSwap(0, int64(now))
 	switch tr := &r.Key.traffic[n.index]; {
 	case r.Op.Wants():
 		if err := n.refusal.known(now); err != nil {

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strconv"
@@ -26,7 +27,7 @@ type Reply struct {
 	At      clock.Instant // when the reply came in, or the error was found out
 
 	void   error         // why this client does not count the node's vote; nil if it does
-	votes  time.Duration // after which the node has its vote; 0 if it has one. Of an acquire that was refused
+	votes  time.Duration // after which the node has its vote, as far as is known; 0 if it has one
 	counts bool          // the reply counts as a vote, although the node has none: with wrong rules alone
 }
 
@@ -84,14 +85,12 @@ func (r Reply) Refusal(k *Key) error {
 	case wire.Queued:
 		return r.refused(ErrQueued)
 	case wire.SetVoteless, wire.KeptVoteless, wire.FilledVoteless:
-		if r.Extra > 0 {
-			return Quarantine(time.Duration(r.Extra) * time.Millisecond)
+		if r.votes > 0 {
+			return Quarantine(r.votes)
 		}
-		return ErrSetVoteless
+		return cmp.Or(r.void, ErrSetVoteless)
 	case wire.Late:
 		return ErrLate
-	case wire.Stale:
-		return ErrStale
 	case wire.Filled:
 		return ErrNotCounted
 	case wire.Unheld:
@@ -163,16 +162,8 @@ func (r Reply) Word(q *Request) (w wire.Word) {
 	return w
 }
 
-// heading is the first part of the script's reply, which is about the node.
-type heading struct {
-	micros int64         // the node's time; 0 if nothing needed it
-	left   time.Duration // how long the node has no vote yet
-}
-
-const (
-	numbersInHeading = 2
-	numbersPerReply  = 3
-)
+// numbersPerReply is how many numbers the script replies to each request, behind the node's time.
+const numbersPerReply = 3
 
 // scan takes the first elements of a reply that is an array: for each target an integer, a text or an array, as its
 // type says. It returns the other elements.
@@ -201,39 +192,33 @@ func scan(reply any, targets ...any) (rest []any, err error) {
 	return values[len(targets):], nil
 }
 
-// readBatch reads the reply of the script to a batch of k requests: the heading, and a reply to
-// each request. refused is an error that the server replied instead. err is an error of the
+// readBatch reads the reply of the script to a batch of k requests: the node's time, 0 if nothing needed it, and a reply
+// to each request. refused is an error that the server replied instead. err is an error of the
 // connection: it failed, or the server did not reply in this form.
-func readBatch(in *resp.Reader, k int, replies []Reply) (h heading, _ []Reply, refused, err error) {
+func readBatch(in *resp.Reader, k int, replies []Reply) (micros int64, _ []Reply, refused, err error) {
 	head, err := in.Head()
 	switch {
 	case err != nil:
-		return h, replies, nil, err
+		return 0, replies, nil, err
 	case head.Kind == resp.Failure:
-		return h, replies, in.Error(string(head.Text)), nil
-	case head.Kind != resp.Array || head.N != int64(numbersInHeading+numbersPerReply*k):
-		return h, replies, nil, ErrBadReply
+		return 0, replies, in.Error(string(head.Text)), nil
+	case head.Kind != resp.Array || head.N != int64(1+numbersPerReply*k):
+		return 0, replies, nil, ErrBadReply
 	}
-	micros, err := readInt(in)
-	if err != nil {
-		return h, replies, nil, err
+	if micros, err = readInt(in); err != nil {
+		return 0, replies, nil, err
 	}
-	left, err := readInt(in)
-	if err != nil {
-		return h, replies, nil, err
-	}
-	h = heading{micros: micros, left: time.Duration(left) * time.Millisecond}
 	for range k {
 		one, err := readReply(in)
 		if err != nil {
-			return h, replies, nil, err
+			return 0, replies, nil, err
 		}
 		replies = append(replies, one)
 	}
 	if micros != 0 && !clockwatch.Plausible(micros) {
-		return h, replies, nil, ErrBadReply
+		return 0, replies, nil, ErrBadReply
 	}
-	return h, replies, nil, nil
+	return micros, replies, nil, nil
 }
 
 func readInt(in *resp.Reader) (int64, error) {

@@ -197,7 +197,7 @@ func TestReplyThatDoesNotFitItsRequest(t *testing.T) {
 			r, answer := releaseFor(n, 0)
 			r.Op, r.Key.traffic[0].sent = op, true
 			conn, _ := net.Pipe()
-			l := &link{conn: conn, in: resp.NewReader(strings.NewReader(fmt.Sprintf("*5\r\n:0\r\n:0\r\n:%d\r\n:64\r\n:0\r\n", code)))}
+			l := &link{conn: conn, in: resp.NewReader(strings.NewReader(fmt.Sprintf("*4\r\n:0\r\n:%d\r\n:64\r\n:0\r\n", code)))}
 			n.link, n.flights = l, []*flight{{batch: []*Request{r}}}
 			var out outcomes
 			_, err := n.receive(l, nil, &out)

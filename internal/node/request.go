@@ -19,6 +19,7 @@ type Key struct {
 	TTL  int64  // ms
 
 	life      atomic.Int64 // ns; the longest time that a node keeps the key after it has carried out a request
+	began     atomic.Int64 // when the first request of the attempt was queued; an instant
 	abandoned atomic.Bool
 	traffic   []traffic // by node; guarded by that node's mutex
 	ofFive    [5]traffic
@@ -134,7 +135,7 @@ func (r *Request) function() wire.Op {
 // ttl returns for how many ms a node keeps the key from when it carries out the request.
 func (r *Request) ttl() int64 { return cmp.Or(r.TTL, r.Key.TTL) }
 
-// ttls returns the shortest and the longest TTL that requests ask for, in ms; 0 if they ask for none.
+// ttls returns the shortest and the longest TTL of the requests that are no releases, in ms; 0 if all are.
 func ttls(batch []*Request) (shortest, longest int64) {
 	for _, r := range batch {
 		if r.isRelease() {

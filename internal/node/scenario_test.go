@@ -36,7 +36,7 @@ var update = flag.Bool("update", false, "write what came out into the files in t
 //	with KEY=VALUE LIFE ...  sets keys, or deletes one without a value: a text, a [list], or a sorted set or hash (a:1,b:2)
 //	hears CHANNEL ...        processes listen
 //	clock TIME               the node's time is so much later than at first; no key ends by that
-//	client SETTING=VALUE ... what the caller sends with each request: run, longest, asked, trust; off, how far the other
+//	client SETTING=VALUE ... what the caller sends with each request: run (with which the guard is on), longest, trust, heard, sees; off, how far the other
 //	                         nodes' clocks are ahead, us, or unknown; lacks, a version without that
 //	NAME ARGUMENT ...        a request; a semicolon stands between several that go in one call
 //
@@ -62,6 +62,7 @@ type stage struct {
 	began    time.Time
 	listener *redis.PubSub
 	later    time.Duration // of the node's clock
+	whole    bool          // the marker is shown as a whole: the request is about the node
 	client   map[string]string
 }
 
@@ -87,7 +88,7 @@ func TestScripts(t *testing.T) {
 func TestScriptsOnMiniredis(t *testing.T) {
 	for _, script := range []struct{ name, old, new string }{
 		{"as it is", "", ""},
-		{"without the short cut", "isCommon, vote, oldest, counterTTL, skew = true", "isCommon, vote, oldest, counterTTL, skew = false"},
+		{"without the short cut", "isCommon, oldest, counterTTL, skew = true", "isCommon, oldest, counterTTL, skew = false"},
 		{"wrong", "turnMillis, noteMillis = 250", "turnMillis, noteMillis = 251"},
 	} {
 		t.Run(script.name, func(t *testing.T) {
@@ -168,6 +169,8 @@ func (n *stage) play(before, lines []string) (out []string) {
 			out = append(out, line)
 			continue
 		}
+		name, _, _ := strings.Cut(request, " ")
+		n.whole = slices.Contains([]string{wire.Look, wire.Join, wire.Vouch, wire.Mark}, name)
 		before := n.keys()
 		got, after := n.request(request)+n.told(), n.keys()
 		said, changes, _ := strings.Cut(want, " => ")
@@ -376,10 +379,13 @@ func (n *stage) keys() map[string]string {
 		for _, m := range one[3].([]any) {
 			list = append(list, n.symbols(m.(string)))
 		}
-		if k := len(list); k > 8 {
-			list = []string{list[0], fmt.Sprint(k-2, "more"), list[k-1]}
+		if one[0] == "k"+wire.GuardSuffix {
+			list = slices.DeleteFunc(list, n.isNoise)
 		}
 		text := strings.Join(list, ",")
+		if k := len(list); k > 8 {
+			text = fmt.Sprintf("%s,%dmore,%s", list[0], k-2, list[k-1])
+		}
 		switch one[1] {
 		case "list":
 			text = "[" + text + "]"
@@ -392,6 +398,21 @@ func (n *stage) keys() map[string]string {
 		keys[short(one[0].(string))] = text
 	}
 	return keys
+}
+
+// isNoise reports whether a field of the marker is left out: those that are empty, the protocol's version, and what
+// the client of each request says when it joins.
+func (n *stage) isNoise(field string) bool {
+	field = strings.TrimPrefix(field, "\"")
+	if strings.HasSuffix(field, ":") || strings.HasPrefix(field, "protocol:1 ") {
+		return true
+	}
+	for _, boilerplate := range []string{"lists:", "ttls:", "servers:", "proof:", "maxttl:"} {
+		if !n.whole && strings.HasPrefix(field, boilerplate) {
+			return true
+		}
+	}
+	return false
 }
 
 // told returns whom the script told since the last request.
@@ -427,10 +448,7 @@ func (n *stage) request(line string) (text string) {
 		reply := must(n.eval(wire.Break.Source, []string{"k"}, args[1], args[2], hour))
 		return fmt.Sprint(reply[0], " ", life(reply[1].(int64)))
 	case wire.Look, wire.Join, wire.Vouch, wire.Mark: // LISTS RUN MADE
-		for len(args) < 4 {
-			args = append(args, "")
-		}
-		reply, err := n.eval(wire.Marker.Source, []string{"k" + wire.GuardSuffix}, append(n.common(), args...)...)
+		reply, err := n.marker(args...)
 		if err != nil {
 			return failure(err)
 		}
@@ -442,27 +460,50 @@ func (n *stage) request(line string) (text string) {
 		}
 		return strings.TrimSuffix(text, " ")
 	}
-	batch, h, replies := n.call(line)
+	batch, micros, replies := n.call(line)
 	for i, rep := range replies {
 		text += n.textOf(batch[i], rep) + "; "
 	}
 	text = strings.TrimSuffix(text, "; ")
-	if needed := slices.ContainsFunc(batch, (*Request).guarded); needed != (h.micros == theTime+n.later.Microseconds()) || !needed && h.micros != 0 {
-		text += fmt.Sprint(", at ", h.micros)
-	}
-	if h.left > 0 && replies[0].Extra != h.left.Milliseconds() {
-		text += ", no vote for " + life(h.left.Milliseconds())
+	if needed := slices.ContainsFunc(batch, (*Request).guarded); needed != (micros == theTime+n.later.Microseconds()) || !needed && micros != 0 {
+		text += fmt.Sprint(", at ", micros)
 	}
 	return text
 }
 
+// marker asks about the node: what to do, and the caller's list; for vouch run and made, too.
+func (n *stage) marker(args ...any) ([]any, error) {
+	for len(args) < 4 {
+		args = append(args, "")
+	}
+	longest := millis(cmp.Or(n.client["longest"], "0s"))
+	ttls := fmt.Sprintf("%d %d 0 own\n", theQuarantine(longest), longest)
+	if length, age, is := strings.Cut(n.client["heard"], ":"); is {
+		ttls += fmt.Sprintf("%d %d %d heard\n", theQuarantine(millis(length)), millis(length), millis(age))
+	}
+	servers := strings.NewReplacer(",", "\n", ":", " ").Replace(n.client["sees"])
+	return n.eval(wire.Marker.Source, []string{"k" + wire.GuardSuffix}, append(n.common(n.client["run"]), args[0], args[1], servers, ttls, args[2], args[3])...)
+}
+
 // call sends requests.
-func (n *stage) call(line string) (batch []*Request, h heading, replies []Reply) {
-	args, keys := n.common(), []string{"k" + wire.GuardSuffix}
+func (n *stage) call(line string) (batch []*Request, micros int64, replies []Reply) {
+	keys := []string{"k" + wire.GuardSuffix}
 	for text := range strings.SplitSeq(line, "; ") {
 		r := n.requestOf(split(text, ' '))
 		batch, keys = append(batch, r), append(keys, r.Key.Lock)
 	}
+	proof, left := "", int64(0)
+	if n.client["run"] != "" && slices.ContainsFunc(batch, (*Request).guarded) {
+		if proof = n.client["proof"]; proof == "" { // as a client without a proof, it joins in front of the call
+			proof = wire.Joining
+			if reply, err := n.marker(wire.Join, "a"); err == nil {
+				if left = reply[1].(int64); left < 0 {
+					return batch, theTime + n.later.Microseconds(), slices.Repeat([]Reply{{Err: ErrStale}}, len(batch))
+				}
+			}
+		}
+	}
+	args := n.common(n.plain(proof))
 	for group := range groupsOf(batch) {
 		args = append(args, valuesOf(group[0].appendGroup(nil, len(group)))...)
 		for _, r := range group {
@@ -480,10 +521,15 @@ func (n *stage) call(line string) (batch []*Request, h heading, replies []Reply)
 	}
 	values, err := n.eval(source, keys, args...)
 	if err != nil {
-		return batch, h, slices.Repeat([]Reply{{Err: err}}, len(batch))
+		return batch, 0, slices.Repeat([]Reply{{Err: err}}, len(batch))
 	}
-	h, replies, err = parseReplies(values, len(batch))
-	return batch, must(h, err), replies
+	micros, replies, err = parseReplies(values, len(batch))
+	for i := range replies {
+		if replies[i].withoutVote() {
+			replies[i].Extra = left // which the client knows from the join
+		}
+	}
+	return batch, must(micros, err), replies
 }
 
 // eval runs a script by the clock of the scenario.
@@ -500,16 +546,21 @@ local redis = {pcall = real.pcall, call = function(name, ...)
 end}
 `
 
+// theQuarantine is the length of a quarantine for a TTL, ms.
+func theQuarantine(ttl int64) int64 {
+	return QuarantineFor(time.Duration(ttl)*time.Millisecond, 0.01).Milliseconds()
+}
+
 // common returns the first arguments of a script.
-func (n *stage) common() []any {
-	median, longest := theTime+n.later.Microseconds(), cmp.Or(n.client["longest"], "0s")
+func (n *stage) common(first string) []any {
+	median := theTime + n.later.Microseconds()
 	if off := n.client["off"]; off == "unknown" {
 		median = 0
 	} else {
 		median += integer(cmp.Or(off, "0"))
 	}
 	trust := cmp.Or(n.client["trust"], "0")
-	return []any{n.client["run"], median, fmt.Sprintf("%d %d %d %d 1.02 %s", 10*hour, theSkew, millis(longest), millis(cmp.Or(n.client["asked"], longest)), trust)}
+	return []any{first, median, fmt.Sprintf("%d %d %d %s", 10*hour, theSkew, theQuarantine(millis(cmp.Or(n.client["longest"], "0s"))), trust)}
 }
 
 // requestOf reads a request: its name, the attempt id or the value of its grant, then the target or the wish.
@@ -577,7 +628,7 @@ func (n *stage) textOf(r *Request, rep Reply) string {
 }
 
 var words = map[wire.Code]string{
-	wire.Granted: "granted", wire.Mine: "mine", wire.Busy: "busy", wire.SetVoteless: "set voteless", wire.Late: "late", wire.Stale: "stale",
+	wire.Granted: "granted", wire.Mine: "mine", wire.Busy: "busy", wire.SetVoteless: "set voteless", wire.Late: "late",
 	wire.BadType: "badtype", wire.Queued: "queued", wire.Unseeded: "unseeded", wire.Raised: "raised", wire.Unheld: "unheld", wire.Ahead: "ahead",
 	wire.Kept: "kept", wire.KeptVoteless: "kept voteless", wire.Filled: "filled", wire.FilledVoteless: "filled voteless", wire.Taken: "taken",
 	wire.TakenAway: "taken away", wire.Adopted: "adopted", wire.Released: "released", wire.Gone: "gone",
@@ -615,6 +666,9 @@ var large = regexp.MustCompile(`\d{13,16}`)
 // symbols is the reverse of plain.
 func (n *stage) symbols(text string) string {
 	text = strings.ReplaceAll(text, cmp.Or(n.own, "own"), "own")
+	if len(n.own) > 8 {
+		text = strings.ReplaceAll(text, n.own[:8]+":", "own:") // in a proof
+	}
 	text = large.ReplaceAllStringFunc(text, func(m string) string {
 		v, _ := strconv.ParseInt(m, 10, 64) // always digits
 		for letter, past := range map[string]int64{"T": v - theTime, "t": v - theTime/1000} {

@@ -72,20 +72,13 @@ func (n *Node) askScript(ctx context.Context, s *wire.Script, make func() *task)
 	return a
 }
 
-// headless is in place of the TTL that a script asks for, if the script has no head. No TTL is that of a script which
-// asks for no lease.
-const (
-	headless = int64(-1)
-	noTTL    = int64(0)
-)
-
-// scriptTask returns the task of a script with one reply, which asks for a TTL of so many ms.
-func scriptTask(s *wire.Script, keys []string, asked int64, args ...func(b []byte) []byte) *task {
+// scriptTask returns the task of a script with one reply. A script with a head begins as lua/begin.lua says.
+func scriptTask(s *wire.Script, hasHead bool, keys []string, args ...func(b []byte) []byte) *task {
 	return &task{
 		replies: 1,
 		write: func(n *Node, l *link, median int64, b []byte) []byte {
 			count := 3 + len(keys) + len(args)
-			if asked != headless {
+			if hasHead {
 				count += headArgs
 			}
 			b = resp.AppendCommand(b, count)
@@ -94,8 +87,12 @@ func scriptTask(s *wire.Script, keys []string, asked int64, args ...func(b []byt
 			for _, k := range keys {
 				b = resp.AppendString(b, k)
 			}
-			if asked != headless {
-				b = n.guard.append(b, median, true, asked)
+			if hasHead {
+				run := ""
+				if n.guard.on {
+					run = n.guard.run
+				}
+				b = n.appendHead(b, run, median)
 			}
 			for _, arg := range args {
 				b = arg(b)

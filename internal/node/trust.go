@@ -9,9 +9,9 @@ import (
 // trust is whether a node has a vote for this client. It is a part of a [Standing], and so is changed in a copy
 // alone. It knows no network, goroutine or mutex: its methods take what has happened.
 //
-// A node lacks a vote for five reasons: its clock or its data are in doubt (phase), it is in quarantine (votesAt),
-// this client could not tell it of a quarantine (distrustTo), it refuses the list of masters (refused), or its clock
-// is too far from the others' (skewed).
+// A node lacks a vote for six reasons: its clock or its data are in doubt (phase), it is in quarantine (votesAt),
+// this client could not tell it of a quarantine (distrustTo), it refuses the list of masters (refused), other clients have
+// another server at its address (contested), or its clock is too far from the others' (skewed).
 //
 // Source: ALGORITHM sections 8 and 9.
 type trust struct {
@@ -23,6 +23,9 @@ type trust struct {
 	distrustTo clock.Instant // no vote before this for this client, because the node could not be told
 	refused    error         // no vote for this client, because the node refused its list of masters
 	skewed     error         // no vote for grants: the clock is too far from the others
+
+	contested   error         // no vote for this client, because other clients use another server
+	contestedTo clock.Instant // until when that counts
 }
 
 // phase is how far a doubt about the node's clock or data has come.
@@ -132,6 +135,8 @@ func (t *trust) Void(now clock.Instant, grants bool) error {
 		return t.doubt
 	case t.refused != nil:
 		return t.refused
+	case t.contested != nil && now < t.contestedTo:
+		return t.contested
 	case grants:
 		return t.skewed
 	}

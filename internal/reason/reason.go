@@ -15,6 +15,8 @@ var (
 	Masters     = errors.New("redlock: a master cannot take part")
 	SameServer  = within(Masters, "redlock: two masters are the same server")
 	Membership  = within(Masters, "redlock: list of masters conflicts with another one in use")
+	OtherServer = within(Masters, "redlock: other clients have another server at the address of a master")
+	Version     = within(Masters, "redlock: clients with another version of the protocol are in use")
 	NotMaster   = within(Masters, "redlock: server is no independent master")
 	ClusterNode = within(NotMaster, "redlock: server is a node of a Redis Cluster")
 	Permission  = within(Masters, "redlock: permission denied by the master")

@@ -1,6 +1,7 @@
 package virtual_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"strconv"
@@ -31,7 +32,7 @@ func TestScriptsCommonCase(t *testing.T) {
 		return changed
 	}
 	short := replace("if isCommon then return reply end", "if isCommon then reply[n + 1] = 'common' return reply end")
-	long := replace("local isCommon, vote, oldest, counterTTL, skew = true,", "local isCommon, vote, oldest, counterTTL, skew = false,")
+	long := replace("local isCommon, oldest, counterTTL, skew = true,", "local isCommon, oldest, counterTTL, skew = false,")
 	synctest.Test(t, func(t *testing.T) {
 		sides := []*side{newSide(t, short), newSide(t, long)}
 		g := &generator{rand.New(rand.NewPCG(1, 2))}
@@ -56,7 +57,7 @@ func TestScriptsCommonCase(t *testing.T) {
 				}
 				if end := len(reply) - 1; reply[end] == "common" {
 					reply = reply[:end]
-					for at := 2; at < end; at += 3 {
+					for at := 1; at < end; at += 3 {
 						common[wire.Code(reply[at].(int64))]++
 					}
 				}
@@ -157,9 +158,6 @@ func (g *generator) disturbance() func(n *virtual.Node) {
 	switch g.IntN(150) {
 	case 0:
 		return put("k~guard", "", 0) // it has lost its data
-	case 1:
-		id := pick(g, "one", "two")
-		return func(n *virtual.Node) { n.RunAs(id) } // it was restarted
 	case 2, 3:
 		return put("k~fence", "", 0)
 	case 4, 5:
@@ -174,28 +172,49 @@ func (g *generator) disturbance() func(n *virtual.Node) {
 	case 8:
 		return put("k", wire.Placeholder(pick(g, "a", "b;web 1", wire.Readers)), life)
 	case 9:
-		since := strconv.FormatInt(now.Add(-life).UnixMilli(), 10) // counters that are older do not count
-		return func(n *virtual.Node) {
-			n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.HSet("k~guard", "since", since) })
-		}
+		return prove(now.Add(-life)) // counters that are older do not count
+	case 12, 13, 14:
+		return prove(time.Unix(0, 0))
+	case 15:
+		return put("k~guard", "no hash", 0)
 	case 11:
 		return put("k~turn", pick(g, "-", "p", "q"), 0) // by an operator
 	}
 	return func(*virtual.Node) {}
 }
 
+// prove has a node give its vote to clients that have joined. Counters that are older do not count.
+func prove(oldest time.Time) func(*virtual.Node) {
+	return func(n *virtual.Node) {
+		n.Put("k~guard", "", 0)
+		n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+			r.HSet("k~guard", "proof", fmt.Sprintf("a:1:%d", oldest.UnixMilli()))
+		})
+	}
+}
+
+// present returns what a client sends that has joined: the proof that the node has, or that it joins in front of the call.
+func present(n *virtual.Node) (proof string) {
+	n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+		if r.Type("k~guard") == "hash" {
+			proof = r.HGet("k~guard", "proof")
+		}
+	})
+	return cmp.Or(proof, wire.Joining)
+}
+
 // call returns the keys and the arguments of a call, as lua/begin.lua has them.
 func (g *generator) call(n *virtual.Node) (keys []string, args []any) {
 	now := time.Now().UnixMicro()
-	run, median := n.Identity(), pick(g, now, now, now+skew/2, now-skew/3)
+	proof, median := pick(g, present(n), present(n), "?"), pick(g, now, now, now+skew/2, now-skew/3)
 	if g.IntN(20) == 0 {
 		median = pick(g, 0, now+skew+1, now-skew-1000)
 	}
 	if g.IntN(20) == 0 {
-		run = pick(g, "", "?", "another:virtual")
+		proof = ""
 	}
 	keys = []string{"k~guard"}
-	args = []any{run, median, fmt.Sprintf("2000 %d %d %d 1.02 %d", skew, pick(g, 100, 100, 100, 120), min(pick(g, 100, 100, 80), 20*pick(g, 5, 5, 5, 6)), g.IntN(2))}
+	args = []any{proof, median, fmt.Sprintf("2000 %d %d 0", skew, pick(g, 100, 100, 100, 120))}
 	for range pick(g, 1, 1, 1, 2, 3) { // groups
 		op, process := pick(g, wire.Acquire, wire.Extend, wire.Extend, wire.Release), pick(g, "", "", "", "-", "p", "q", "r") // r never listens
 		if g.IntN(20) == 0 {

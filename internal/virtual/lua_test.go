@@ -216,7 +216,7 @@ func TestScriptsByTheNodesClock(t *testing.T) {
 func TestScriptsOfNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n, c := newNode(t)
-		args := []any{"", 0, "2000 0 100 100 1.02 0", int(wire.Acquire), 1, "", 100, 0, "a;web 1", 0, int(wire.Rest.Shared()), 2, "p", "a|64", "0", "b|0", "0"}
+		args := []any{"", 0, "2000 0 202 0", int(wire.Acquire), 1, "", 100, 0, "a;web 1", 0, int(wire.Rest.Shared()), 2, "p", "a|64", "0", "b|0", "0"}
 		call := func() error {
 			return c.EvalSha(t.Context(), wire.Requests.Hash, []string{"k~guard", "k", "k", "l"}, args...).Err()
 		}

@@ -53,10 +53,9 @@ const (
 	Busy        Code = 3
 	SetVoteless Code = 4
 	Late        Code = 5
-	Stale       Code = 6
+	Unseeded    Code = 6
 	BadType     Code = 7
 	Queued      Code = 8
-	Unseeded    Code = 9
 
 	Raised Code = 10
 	Unheld Code = 11
@@ -78,13 +77,13 @@ const (
 func (c Code) Answers(o Op) bool {
 	switch o {
 	case Acquire:
-		return c >= Granted && c <= Unseeded || c == Ahead
+		return c >= Granted && c <= Queued || c == Ahead
 	case Adopt:
-		return c >= Granted && c <= Unseeded && c != Busy && c != Queued || c == Ahead || c >= Taken && c <= Adopted || c == Gone
+		return c >= Granted && c <= BadType && c != Busy || c == Ahead || c >= Taken && c <= Adopted || c == Gone
 	case Raise:
 		return c >= Raised && c <= Ahead
 	case Extend:
-		return c >= Kept && c <= Adopted || c == Late || c == Stale || c == BadType
+		return c >= Kept && c <= Adopted || c == Late || c == BadType
 	case Release, Rest:
 		return c == Released || c == Gone || c == Adopted && o == Release
 	}
@@ -193,6 +192,15 @@ const (
 	None  = "0"
 )
 
+// Protocol is the version of the protocol: that of the scripts, and of what the keys hold. A node takes no client while
+// clients with another version are in use.
+//
+// Source: ALGORITHM section 8, "Version".
+const Protocol = 1
+
+// Joining is sent in place of the proof of a node by a client that joins in front of its call.
+const Joining = "?"
+
 // UnknownRun stands for the identity of a server that does not tell its identity.
 const UnknownRun = "?"
 
@@ -257,9 +265,9 @@ var (
 
 // The scripts.
 var (
-	Requests = script(CommonLua, BeginLua, GuardLua, ReadersLua, QueueLua, AcquireLua, AdoptLua, RaiseLua, ExtendLua, ReleaseLua, SharedLua, RunLua) // the messages of attempts
-	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                                 // about the node itself
-	Inspect  = script(BeginLua, GuardLua, ReadersLua, InspectLua)                                                                                    // about a lock, for people
+	Requests = script(CommonLua, BeginLua, ReadersLua, QueueLua, AcquireLua, AdoptLua, RaiseLua, ExtendLua, ReleaseLua, SharedLua, RunLua) // the messages of attempts
+	Marker   = script(BeginLua, GuardLua, MarkerLua)                                                                                       // about the node itself
+	Inspect  = script(BeginLua, GuardLua, ReadersLua, InspectLua)                                                                          // about a lock, for people
 	Break    = script(BreakLua)
 	Probe    = script(ProbeLua) // whether the server has the commands
 )

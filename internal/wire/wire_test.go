@@ -21,11 +21,11 @@ func TestOps(t *testing.T) {
 		t.Errorf("the rest of a reader: got function %d, want %d", got, want)
 	}
 	for o, answers := range map[Op][]Code{
-		Acquire: {Granted, Mine, Busy, SetVoteless, Late, Stale, BadType, Queued, Unseeded, Ahead},
+		Acquire: {Granted, Mine, Busy, SetVoteless, Late, BadType, Queued, Unseeded, Ahead},
 		Raise:   {Raised, Unheld, Ahead},
-		Extend:  {Kept, KeptVoteless, Filled, FilledVoteless, Taken, TakenAway, Adopted, Late, Stale, BadType},
+		Extend:  {Kept, KeptVoteless, Filled, FilledVoteless, Taken, TakenAway, Adopted, Late, BadType},
 		Release: {Released, Gone, Adopted},
-		Adopt:   {Granted, Mine, SetVoteless, Late, Stale, BadType, Unseeded, Ahead, Taken, TakenAway, Adopted, Gone},
+		Adopt:   {Granted, Mine, SetVoteless, Late, BadType, Unseeded, Ahead, Taken, TakenAway, Adopted, Gone},
 		Rest:    {Released, Gone},
 	} {
 		for c := range Code(40) {

@@ -9,15 +9,14 @@
 --              its owner, if it has one; counter: at the queue node, how many others wait; at any other
 --              node, 1 if readers have the key. At the queue node, no more than 50 ms for a client of
 --              another library, whose release calls no process.
---   4 set voteless  the key is set, but this is no vote; extra: ms until this node has one
+--   4 set voteless  the key is set, but this is no vote
 --   5 late     the request arrived after its latest time: nothing was done
---   6 stale    the caller's run id is not this server's: nothing was done
+--   6 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
+--              may be from before this node lost something, and this node's clock is not known to agree with
+--              the others'; extra: ms that it is ahead of them, 0 = not known
 --   7 badtype  extra: 1 or 2, the key that is no string, or no number; 3, the readers are no sorted set
 --   8 queued   another process has the turn; counter: how many others wait; extra: ms
 --              until its turn is over
---   9 unseeded the key is set, but this is no vote: the resource has no counter here, or one that
---              is older than this server or the list of masters, and this node's clock is not known to agree with
---              the others'; extra: ms that it is ahead of them, 0 = not known
 --   12 ahead   the counter is further ahead of this node's clock than it can be; extra: by
 --              how many ms; nothing was done
 --
@@ -27,8 +26,8 @@
 -- Source: ALGORITHM sections 3, 4, 8 and 10.
 
 -- nextCounter returns the counter that a grant would get, which reserves some tokens. If there is
--- none, it returns false, and the code and the extra of the answer. A counter that is older than this
--- server or the caller's list of masters starts anew from the clocks, but not below its own next value.
+-- none, it returns false, and the code and the extra of the answer. A counter that may be from before this node lost
+-- something starts anew from the clocks, but not below its own next value.
 local function nextCounter(counterKey, now, wish, tokens)
   local counter, least = get(counterKey), 0
   if type(counter) == 'table' then return false, 7, 2 end
@@ -37,13 +36,13 @@ local function nextCounter(counterKey, now, wish, tokens)
     if not counter or counter % 1 ~= 0 or counter < 0 then return false, 7, 2 end
     least = counter + tokens
   end
-  if counter and counter >= oldest * 1000 then
+  if counter and counter >= oldest then
     counter = least
   elseif near(now) then
     wish = tonumber(wish)
     counter = math.max(least, median <= wish and wish <= median + 1000000 and wish or median)
   else
-    return false, 9, median > 0 and math.floor((now - median) / 1000) or 0
+    return false, 6, median > 0 and math.floor((now - median) / 1000) or 0
   end
   if counter > now + ahead then return false, 12, math.ceil((counter - now) / 1000) end
   return counter
@@ -69,11 +68,10 @@ local function busy(key, held, who, crowd)
   return 3, count, leftOf(key, held, who)
 end
 
-local acquire
+local voteless, acquire = vote == false, nil
 function acquire(key, id, wish, who, ttl, notAfter)
   local now = time()
   if notAfter > 0 and now > notAfter then return 5, 0, 0 end
-  if not left then return 6, 0, 0 end
   local crowd = who and crowded(key)
   if crowd then
     local held = get(key)
@@ -82,15 +80,15 @@ function acquire(key, id, wish, who, ttl, notAfter)
     if called and called ~= who then return 8, others(key, who), rest end
   end
   local own = id .. '|'
-  if left > 0 and call('SET', key, own .. '0', 'NX', 'PX', ttl) then
+  if voteless and call('SET', key, own .. '0', 'NX', 'PX', ttl) then
     if crowd then leave(key, who) end
-    return 4, 0, left
+    return 4, 0, 0
   end
 
   -- The free lock is the common case: it is told by the SET itself.
   local counterKey = key .. '~fence'
   local counter, code, extra = nextCounter(counterKey, now, wish, block)
-  if left == 0 and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', ttl) then
+  if not voteless and counter and call('SET', key, own .. string.format(whole, counter), 'NX', 'PX', ttl) then
     keep(counterKey, counter)
     if not crowd then return 1, counter, 0 end
     leave(key, who)
@@ -99,7 +97,7 @@ function acquire(key, id, wish, who, ttl, notAfter)
   local held = get(key)
   if type(held) == 'table' then return 7, 0, 1 end
   if not held then
-    if code == 9 then call('SET', key, own .. '0', 'PX', ttl) end
+    if code == 6 then call('SET', key, own .. '0', 'PX', ttl) end
     return code, 0, extra
   end
   if held == sign and not settle(key) then -- the last reader had left it behind
@@ -108,6 +106,6 @@ function acquire(key, id, wish, who, ttl, notAfter)
   if string.sub(held, 1, #own) ~= own then return busy(key, held, who, crowd) end
   local given = tonumber(string.sub(held, #own + 1)) or 0
   if given > now + ahead then return 12, 0, math.ceil((given - now) / 1000) end
-  if given > 0 and left == 0 then return 2, given, 0 end
-  return 4, 0, left
+  if given > 0 and not voteless then return 2, given, 0 end
+  return 4, 0, 0
 end

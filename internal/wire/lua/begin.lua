@@ -1,14 +1,14 @@
 -- begin: what a script is sent, and what several scripts need.
 --
 -- Before all    KEYS[1] marker
---               ARGV[1] the server that the caller thinks this is (guard.lua); ? = unknown,
---                       empty = the guard is off, or no request needs it
+--               ARGV[1] the proof that this node gave the caller (marker.lua); ? = the caller joins in front of
+--                       this call, empty = the guard is off, or no request needs it. For the scripts that include
+--                       guard.lua: the server that the caller thinks this is; ? = unknown, empty = the guard is off
 --               ARGV[2] what the masters' clocks show in the middle, by the caller's
 --                       estimate, us; 0 = the caller does not know
---               ARGV[3] six settings of the caller, with a space between two: counter TTL, ms;
---                       how far this node's clock may be from ARGV[2], us; largest TTL of any lease that it
---                       expects, ms; largest TTL that the requests ask for, ms, 0 = they ask for no lease;
---                       length of a quarantine in such TTLs; 1 = a restart loses nothing here
+--               ARGV[3] four settings of the caller, with a space between two: counter TTL, ms;
+--                       how far this node's clock may be from ARGV[2], us; length of a quarantine, ms; 1 = a restart
+--                       loses nothing here
 -- Per group     the requests come in groups of one kind
 --               ARGV: number of the function (1 acquire, 2 raise, 3 extend, 4 release, 5 rest; 5 more
 --                       for a reader; 11 adopt), number of requests, at the queue node the process that asks, else empty
@@ -17,10 +17,10 @@
 --                       of this node's clock, 0 = no limit
 -- Per request   KEYS: lock key    ARGV: two arguments; the functions say which
 --
--- Reply {node time in us or 0 if nothing needed it, ms left without a vote, then for each
--- request: code, counter, extra}. The codes are explained with the functions. If a command
--- failed (out of memory, for example), an error text is in place of the code. That affects no
--- other request.
+-- Reply {node time in us or 0 if nothing needed it, then for each request: code, counter, extra}. The codes are
+-- explained with the functions. If a command failed (out of memory, for example), an error text is in place of
+-- the code. That affects no other request. If the proof is not the present one, the reply is the error UNPROVED, and
+-- nothing was carried out: the caller joins, and sends the call again.
 --
 -- There is one script (common.lua) for a batch and not one for each request. Calling a script
 -- costs as much as what an acquire does in it. And the node's time has to be read once: two
@@ -30,12 +30,9 @@
 -- digits above 1e15. The arguments of commands are texts: to convert a number costs more than a
 -- command does otherwise.
 local call, try, argv = redis.call, redis.pcall, ARGV
-local run, median = argv[1], tonumber(argv[2])
-local counterTTL, skew, maxTTL, asked, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d)$')
-skew, maxTTL, asked = tonumber(skew), tonumber(maxTTL), tonumber(asked)
-
--- quarantine returns how long keys with a TTL can live after they were lost, ms.
-local function quarantine(longest) return math.ceil(longest * stretch) + 100 end
+local median = tonumber(argv[2])
+local counterTTL, skew, quarantine, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%d)$')
+skew, quarantine = tonumber(skew), tonumber(quarantine)
 
 -- block is the number of fencing tokens that a grant reserves.
 local block = 64
@@ -47,8 +44,6 @@ local whole = string.format('%d', 2 ^ 53) == '9007199254740992' and '%d' or '%.0
 -- is an accident: it is neither granted from nor passed on.
 local ahead = skew + 1000000
 
-local oldest = 0 -- an older fencing counter counts as missing; ms of this node's clock, see guard.lua and marker.lua
-local left = 0 -- ms without a vote; the time between two requests of a batch does not count
 
 -- time is the node's time in us, read once.
 local micros

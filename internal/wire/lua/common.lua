@@ -1,4 +1,4 @@
--- common.lua, then begin.lua, guard.lua, readers.lua, queue.lua, acquire.lua, adopt.lua, raise.lua, extend.lua,
+-- common.lua, then begin.lua, readers.lua, queue.lua, acquire.lua, adopt.lua, raise.lua, extend.lua,
 -- release.lua, shared.lua and run.lua: one script, which carries out what a client has queued for this node, in order.
 -- begin.lua says what it is sent and what it replies.
 --
@@ -12,10 +12,22 @@
 --
 -- Source: ALGORITHM sections 3 to 6 and 8.
 local argv, try = ARGV, redis.pcall
-local reply, at, n, i = {0, 0, 0, 0, 0}, 4, 2, 2 -- the reply to one request fits
+local reply, at, n, i = {0, 0, 0, 0}, 4, 1, 2 -- the reply to one request fits
 local group, last = 4, 0 -- the present group: its place in argv, its last key
 local clock -- the node's time, if it was read
-local isCommon, vote, oldest, counterTTL, skew = true, false, 0, nil, nil -- a counter that is older than oldest counts as missing, us
+local vote, unguarded = true, nil -- the node has a vote; why its marker cannot be read
+local isCommon, oldest, counterTTL, skew = true, 0, nil, nil -- a counter that is older than oldest counts as missing, us
+if argv[1] ~= '' then -- some request depends on the node's vote
+  local known = try('HMGET', KEYS[1], 'proof')
+  local proof = known[1]
+  if known.err then unguarded = known
+  elseif argv[1] ~= '?' and argv[1] ~= proof then return {err = 'UNPROVED by a join'} end
+  if proof and proof ~= '' then
+    oldest = 1000 * (string.match(proof, ':(%d+)$') or 0)
+  else
+    vote = false
+  end
+end
 while isCommon and i <= #KEYS do
   group, last = at, i + argv[at + 1] - 1
   local number, who, ttl, notAfter = argv[at], argv[at + 2], nil, nil
@@ -27,17 +39,8 @@ while isCommon and i <= #KEYS do
       local t = redis.call('TIME')
       clock = t[1] * 1000000 + t[2]
       reply[1] = clock
-      local maxTTL, asked, stretch, trust
-      counterTTL, skew, maxTTL, asked, stretch, trust = string.match(argv[3], '^(%d+) (%d+) (%d+) (%d+) (%S+) (%d)')
+      counterTTL, skew = string.match(argv[3], '^(%d+) (%d+)')
       skew = tonumber(skew)
-      vote = argv[1] == ''
-      if not vote then
-        local known = try('HMGET', KEYS[1], 'run', 'born', 'maxttl', 'used')
-        local born, longest = tonumber(known[2]), tonumber(known[3])
-        if trust == '0' and born and born > 0 then oldest = 1000 * (born + math.ceil((skew + 1000000) / 1000)) end
-        vote = known[1] == argv[1] and born and longest and longest >= tonumber(asked) and longest <= tonumber(maxTTL) and not known[4]
-          and born + math.ceil(maxTTL * stretch) + 100 <= math.floor(clock / 1000)
-      end
     end
     isCommon = vote and (notAfter <= 0 or clock <= notAfter)
   elseif number ~= '4' then

@@ -1,44 +1,15 @@
--- longestTTL returns the largest TTL of which a lease can be left. It is forgotten when the last lease of this TTL must
--- be over: 1.25 quarantines after used, an eighth for the requests that used does not show, and an eighth for steps of
--- the clock, which agrees with those of the other nodes within a sixteenth each time.
-local function longestTTL(marker, now, moment, longest, used, recent)
-  local length = quarantine(longest)
-  local agrees = median > 0 and math.abs(now - median) <= length * 1000 / 16
-  used, recent = tonumber(used), tonumber(recent) or 0
-  local refused
-  if asked == longest then
-    if not agrees or not used or moment < used then
-      call('HDEL', marker, 'used', 'recent')
-    elseif moment - used > length / 8 then
-      refused = try('HSET', marker, 'used', string.format('%.0f', moment))
-    end
-  elseif not used then
-    if agrees then refused = try('HSET', marker, 'used', string.format('%.0f', moment), 'recent', string.format('%.0f', asked)) end
-  elseif agrees and moment - used > 1.25 * length then
-    longest = math.max(recent, asked)
-    call('HSET', marker, 'maxttl', string.format('%.0f', longest))
-    call('HDEL', marker, 'used', 'recent')
-  elseif asked > recent then
-    refused = try('HSET', marker, 'recent', string.format('%.0f', asked))
-  end
-  if type(refused) == 'table' then call('HDEL', marker, 'used', 'recent') end -- a node out of memory begins anew
-  return longest
-end
-
--- guard returns for how long this node has no vote yet, in ms; 0 if it has a vote. It returns
--- false if the caller goes by the run id of a server that is not this one any more. Nothing was
--- done then.
+-- guard: what this node knows of itself, and of what all clients must agree on. The scripts about the node include it.
 --
 -- The marker is a hash with these fields:
---   run     the server that the marker was written for: run id, a colon, and the replication
---           id, which is new with each promotion to master; the first 16 digits of each
---   made    when it was written for that server, ms of this node's clock
---   born    since when the node is known to remember everything, ms of this node's clock
---   maxttl  the largest TTL that a client has asked for, ms; see longestTTL
---   used    ms of this node's clock: the last request for maxttl came at most an eighth of its quarantine later.
---           It is there only while clients come that expect no lease of this TTL
---   recent  the largest other TTL that a client has asked for since
---   lists   see marker.lua
+--   protocol version of the protocol (wire.Protocol), and ms of this node's clock until when its clients count
+--   run      the server that the marker was written for: run id, a colon, and, if it was ever promoted, the replication
+--            id, which is new with each promotion; the first 16 digits of each
+--   was      the run id of the server before it, if a restart has lost nothing
+--   made     when it was written for that server, ms of this node's clock
+--   born     since when the node is known to remember everything, ms of this node's clock
+--   proof     proves to a caller that nothing has changed since it joined: marker.lua
+--   lists, servers, ttls  what clients have said of themselves: marker.lua
+--   maxttl   the largest TTL in ttls, ms
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
 -- gives no vote for as long as one of them could have lived. The marker is kept on the node and
 -- not in a client, because this has to hold for every client.
@@ -48,49 +19,93 @@ end
 -- by those of the other nodes, and again when a caller contradicts it. While born is '?', the
 -- quarantine has not begun.
 --
--- A counter that was on the node before born may be an old one, from a copy of the data: it counts as
--- missing. The field made does not show that: no caller has confirmed the clock that it was read from.
--- A node whose disk the client trusts, or for which an operator vouches (born is 0), has forgotten
--- nothing.
---
--- Source: ALGORITHM sections 4 and 8.
+-- Source: ALGORITHM section 8.
+local run = argv[1]
+local protocol = '1'
+
+-- count reads a number of the marker. Any other text counts as missing.
+local function count(digits)
+  local n = tonumber(digits)
+  return n and n >= 0 and n < 2 ^ 52 and n % 1 == 0 and n
+end
+
+local function text(number) return string.format('%.0f', number) end
+
+-- isSame reports whether a server that was known by its identity still is the same master. The replication id goes
+-- when nothing is left of the replicas, and comes with a promotion.
+local function isSame(known, present)
+  return known == present or string.match(known, '^[^:]*:') == present
+end
+
+-- claims reads a field that has a claim a line: when it was last made, what it says, and behind a tab the label of the
+-- client that made it, if it has one.
+local function claims(lines, moment)
+  local list = {}
+  for at, value, label in string.gmatch(lines or '', '(%d+) ([^\t\n]+)([^\n]*)') do
+    if count(at) then list[#list + 1] = {at = math.min(count(at), moment), value = value, label = label} end -- the clock was put back
+  end
+  return list
+end
+
+-- longest returns the claim with the longest quarantine that is in use, its length and the TTL that it is for.
+local function longest(ttls, moment)
+  local most, length, ttl = nil, 0, 0
+  for _, claim in ipairs(ttls) do
+    local itsLength, itsTTL = string.match(claim.value, '^(%d+) (%d+)$')
+    itsLength = count(itsLength)
+    if itsLength and itsLength > length and moment - claim.at < 2 * itsLength then
+      most, length, ttl = claim, itsLength, count(itsTTL) or 0
+    end
+  end
+  return most, length, ttl
+end
+
+-- guard returns for how long this node has no vote yet, in ms; 0 if it has a vote. It returns
+-- false if the caller goes by the run id of a server that is not this one any more, or if clients with another version
+-- of the protocol are in use: then other is that version. Nothing was done then.
 local function guard(marker, now)
-  local known = call('HMGET', marker, 'run', 'born', 'maxttl', 'used', 'recent')
-  local born, longest = known[2], tonumber(known[3])
-  local moment = string.format('%.0f', math.floor(now / 1000))
-  if not born or not longest or known[1] ~= run and run ~= '?' then
+  local moment = math.floor(now / 1000)
+  local known = call('HMGET', marker, 'run', 'born', 'ttls', 'protocol', 'made')
+  local version, till = string.match(known[4] or '', '^(%S+) (%d+)$')
+  if version and version ~= protocol then
+    if moment < (count(till) or 0) then return false, version end
+    call('DEL', marker) -- none of its clients is left, and what it says is not known here
+    known = {}
+  end
+  local born, pending = count(known[2]), known[2] == '?'
+  local is = pending and '?' or born
+  if not is or not known[1] or not isSame(known[1], run) and run ~= '?' then
     local own = run
     local function told(section, name) -- of INFO, which as a whole can have megabytes
       local info = try('INFO', section)
       return type(info) == 'string' and string.match(info, '\n' .. name .. ':([^\r\n]+)')
     end
     local id = told('server', 'run_id')
-    if id then own = string.sub(id, 1, 16) .. ':' .. string.sub(told('replication', 'master_replid') or '', 1, 16) end
-    if known[1] == own and born and longest then return false end
-    if trust == '0' or not born or not longest then born = '?' end
-    longest = math.max(longest or 0, asked)
-    call('HSET', marker, 'run', own, 'made', moment, 'born', born, 'maxttl', string.format('%.0f', longest))
-    if known[4] then call('HDEL', marker, 'used', 'recent') end
-  elseif longest < asked then
-    longest = asked
-    call('HSET', marker, 'maxttl', string.format('%.0f', longest))
-    if known[4] then call('HDEL', marker, 'used', 'recent') end
-  elseif asked > 0 and (known[4] or longest > maxTTL) then
-    longest = longestTTL(marker, now, tonumber(moment), longest, known[4], known[5])
+    if id then
+      own = string.sub(id, 1, 16) .. ':'
+      if told('replication', 'second_repl_offset') ~= '-1' then own = own .. string.sub(told('replication', 'master_replid') or '', 1, 16) end
+    end
+    if is and known[1] and isSame(known[1], own) then return false end
+    local was = ''
+    if trust == '1' and is and known[1] then
+      was = string.match(known[1], '^[^:]*')
+    else
+      born, is = nil, '?'
+    end
+    call('HSET', marker, 'run', own, 'was', was, 'made', text(moment), 'born', is == '?' and is or text(is), 'proof', '')
   end
-  local length = quarantine(math.max(longest, maxTTL))
-  local since = tonumber(born) -- none while it is pending
-  oldest = trust == '0' and since and since > 0 and since + math.ceil(ahead / 1000) or 0
-  local left = since and since + length - moment or length
+  local _, length = longest(claims(known[3], moment), moment)
+  length = math.max(length, quarantine)
+  local left = born and born + length - moment or length
   if left <= 0 then return 0 end
-  local is = born
+  local was = is
   if near(now) then
-    if not since or left > length then is = moment end -- from now on; the clock was put back
-  elseif since and (median > 0 or left > length) then
+    if not born or left > length then is = moment end -- from now on; the clock was put back
+  elseif born and (median > 0 or left > length) then
     is = '?'
   end
-  if is ~= born then
-    call('HSET', marker, 'born', is)
+  if is ~= was then
+    call('HSET', marker, 'born', is == '?' and is or text(is), 'proof', '')
     left = length
   end
   return left

@@ -11,8 +11,9 @@
 -- left.
 --
 -- Source: ALGORITHM section 2.
-local now, left = time(), 0
-if run ~= '' then left = guard(KEYS[1], now) end
+local now, left, other = time(), 0, nil
+if run ~= '' then left, other = guard(KEYS[1], now) end
+if other then return {err = 'PROTOCOL ' .. other} end
 if not left then return {now, -1, '', -2, '', 0} end
 local held, counter = get(KEYS[2]), get(KEYS[3])
 local number = type(counter) == 'string' and tonumber(counter)

@@ -1,6 +1,6 @@
 -- run.lua: the requests that common.lua has left; see begin.lua.
 micros = clock -- which common.lua may have read
-local functions, ready, unguarded = {acquire, raise, extend, release, rest, [11] = adopt}, false, nil
+local functions = {acquire, raise, extend, release, rest, [11] = adopt}
 local number, who, guarded, ttl, notAfter -- of the group
 
 -- readGroup reads what the requests of a group have in common, and returns the place of their own arguments.
@@ -23,15 +23,7 @@ while i <= #KEYS do
     functions[6], functions[7], functions[8], functions[9], functions[10] = shared()
     f = functions[tonumber(number)]
   end
-  if guarded and not ready then -- the others have no use for the time
-    ready = true
-    reply[1] = time()
-    if run ~= '' then
-      local ok, ms = pcall(guard, KEYS[1], time())
-      if ok then left = ms else unguarded = ms end
-      reply[2] = ok and ms or 0
-    end
-  end
+  if guarded then reply[1] = time() end -- the others have no use for it
   local ok, code, counter, extra
   if unguarded and guarded then -- no vote without the marker
     ok, code = false, unguarded

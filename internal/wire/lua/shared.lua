@@ -44,7 +44,6 @@ local function shared()
   local function acquireShared(key, id, wish, who, ttl, notAfter)
     local now = time()
     if notAfter > 0 and now > notAfter then return 5, 0, 0 end
-    if not left then return 6, 0, 0 end
     local readers = key .. '~readers'
     local dropped = try('ZREMRANGEBYSCORE', readers, '-inf', string.format('%.0f', millis()))
     if type(dropped) == 'table' then
@@ -68,12 +67,12 @@ local function shared()
     mine = held and mine
     local beside = held and count - (mine and 1 or 0) or 0
     local counter, code, extra = nextCounter(key .. '~fence', now, wish, 0)
-    if not counter and code ~= 9 and left == 0 then return code, 0, extra end
+    if not counter and code ~= 6 and not voteless then return code, 0, extra end
     if not mine then put(key, id, ttl, not held) end
-    if left == 0 and not counter then return code, 0, extra end
-    if left == 0 then keep(key .. '~fence', counter) end
+    if not voteless and not counter then return code, 0, extra end
+    if not voteless then keep(key .. '~fence', counter) end
     if crowd then leave(key, who) end
-    if left > 0 then return 4, 0, left end
+    if voteless then return 4, 0, 0 end
     if who then beside = crowd and others(key, readersTurn) or 0 end
     return mine and 2 or 1, counter, beside
   end
@@ -87,21 +86,20 @@ local function shared()
   -- The key of a writer of the same attempt becomes that of a reader: the lease was downgraded.
   local function extendShared(key, value, target, _, ttl, notAfter)
     if notAfter > 0 and time() > notAfter then return 5, 0, 0 end
-    if not left then return 6, 0, 0 end
     local held, id = reads(key), idOf(value)
     if type(held) == 'table' then return 7, 0, 1 end
     local kept, filled = 20, 22
-    if left > 0 then kept, filled = 21, 23 end
+    if voteless then kept, filled = 21, 23 end
     if not held then
       if adopted(key, value) then return 26, 0, 0 end
       put(key, id, ttl, true)
-      return filled, 0, left
+      return filled, 0, 0
     end
     if held == sign then
       local mine = call('ZSCORE', key .. '~readers', id)
       if not mine and adopted(key, value) then return 26, 0, 0 end
       put(key, id, ttl, false)
-      if not mine then return filled, 0, left end
+      if not mine then return filled, 0, 0 end
     elseif held == placeholder(sign) or held == placeholder(value) then
       return 25, 0, 0
     elseif owns(held, value) then
@@ -111,7 +109,7 @@ local function shared()
       return adopted(key, value) and 26 or 24, 0, 0
     end
     lift(key .. '~fence', value, target)
-    return kept, 0, left
+    return kept, 0, 0
   end
 
   -- dropShared ends the life of a reader. It returns the code, and what the key holds then.
