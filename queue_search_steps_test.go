@@ -22,7 +22,7 @@ var searchNow = time.Unix(1000, 0)
 func (c *queueSearch) number(p *queueProcess) uint32 {
 	l := &p.line
 	if l.First() == nil && !l.Has() { // the lines of a process have no such line
-		*l = *line.NewLine[*grant, call](line.Key{}, &c.policy)
+		*l = *line.NewLine[*grant, call](line.Key{Shared: p.shared}, &c.policy)
 	}
 	l.Failures, l.Elsewhere = min(l.Failures, 1), min(l.Elsewhere, c.policy.MostRefused+1)
 	key := make([]byte, 0, 64)
@@ -37,7 +37,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		key = append(key, b)
 	}
 	is(l.Has(), l.Unheard, l.AskAt.After(searchNow), l.AskAt.After(searchNow.Add(longWait)), l.AllUntil.After(searchNow), l.IsCalled, l.Released)
-	is(p.crowded, p.extended)
+	is(p.crowded, p.extended, p.shared, p.has)
 	key = append(key, byte(l.Failures), byte(l.Elsewhere), byte(l.QueuedAt), byte(p.handed), byte(p.index(l.First())), byte(p.index(l.Rear())))
 	for k := range p.caller {
 		x := &p.caller[k]
@@ -161,7 +161,7 @@ func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueO
 			rules: c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
 			skew:     func(int, instant) (error, bool) { return nil, true },
 			nodes:    make([]voter, c.nodes),
-			approach: approach{policy: &c.asks, Strategy: next.How, node: theQueueNode},
+			approach: approach{policy: &c.asks, Strategy: next.How, node: theQueueNode, shared: p.shared},
 		}
 		c.advance(p, event{what: begun}, searchStart, o)
 	case next.For > longWait:
@@ -192,7 +192,7 @@ func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOut
 		if w := a.approach.word; w.Heard {
 			p.crowded = w.Others > 0
 		}
-		queuedAt, wake := p.line.Held(&c.grant, &head.caller, theQueueNode)
+		queuedAt, wake := p.held(&c.grant, &head.caller)
 		p.wake(wake)
 		if queuedAt != line.Nowhere {
 			o.send(queuedAt, rollback)
@@ -205,6 +205,20 @@ func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOut
 		p.line.Failed(c.failed(p, true, o), func(int) time.Duration { return 1 }, searchNow)
 		head.woken = true
 	}
+}
+
+// held notes that the attempt of the head of the line was granted.
+func (p *queueProcess) held(g *grant, head *caller) (queuedAt int, wake *caller) {
+	if !p.shared {
+		return p.line.Held(g, head, theQueueNode)
+	}
+	p.has = true
+	leaves := line.Nowhere
+	if w := p.attempt.approach.word; w.Heard && !w.Refused {
+		leaves = theQueueNode
+	}
+	_, queuedAt, wake = p.line.Admit(head, leaves, func(*call) bool { return false })
+	return queuedAt, wake
 }
 
 // failed ends an attempt that was not granted.
@@ -245,6 +259,7 @@ func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 		p.wake(heir)
 		return
 	}
+	p.has = false
 	for i := range c.nodes {
 		o.send(i, release)
 	}
@@ -273,7 +288,7 @@ func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
 		p.crowded = e.others
 		return
 	}
-	v := vote{counter: 1}
+	v := vote{counter: 1, readers: e.readers}
 	switch e.said {
 	case refused, vetoed:
 		v = vote{refused: true, err: errHeldByOther, readers: e.readers}
@@ -310,14 +325,15 @@ func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
 		s.turn = noProcess
 		visit(s, search.Step{Format: "the note ends"})
 	}
-	if r := s.turn; s.isTurn() && (c.turnsEnd || s.process[r-1] == dead) {
+	if s.isTurn() && (c.turnsEnd || c.turnOfDead(&s)) {
 		s := s
-		s.turn = noProcess
-		if !s.seen {
-			s.queue.leave(r)
+		for _, x := range c.called(&s) {
+			if s.unseen>>x&1 != 0 {
+				s.queue.leave(x)
+			}
 		}
-		s.seen = false
-		visit(s, search.Step{Format: "the turn of process %d ends", A: int(r - 1)})
+		s.turn, s.unseen = noProcess, 0
+		visit(s, search.Step{Format: "the turn ends"})
 	}
 	for i, k := range s.key {
 		if k != noProcess && s.process[k-1] == dead {
@@ -325,13 +341,26 @@ func (c *queueSearch) next(s queueState, visit func(queueState, search.Step)) {
 			s.key[i] = noProcess
 			visit(s, search.Step{Format: "node %d: the key of process %d ends", A: i, B: int(k - 1)})
 		}
+		for p := range c.callers {
+			if s.readers[i]>>p&1 != 0 && s.process[p] == dead {
+				s := s
+				s.readers[i] &^= 1 << p
+				visit(s, search.Step{Format: "node %d: the key of reader %d ends", A: i, B: p})
+			}
+		}
 	}
 	if c.queueNodeDies && !s.queueNodeDead {
 		s := s
 		s.queueNodeDead = true
-		s.key[theQueueNode], s.turn, s.queue = noProcess, noProcess, processes{}
+		s.key[theQueueNode], s.readers[theQueueNode], s.turn, s.queue = noProcess, 0, noProcess, processes{}
 		visit(s, search.Step{Format: "the queue node dies", Fault: true})
 	}
+}
+
+// turnOfDead reports whether a process that has died has the turn.
+func (c *queueSearch) turnOfDead(s *queueState) bool {
+	list := c.called(s)
+	return slices.ContainsFunc(list[:], func(x uint8) bool { return x != noProcess && s.process[x-1] == dead })
 }
 
 // local has the steps of a process without a node.
@@ -442,8 +471,13 @@ func (c *queueSearch) take(s *queueState, p int, e queueStep) (breaks string) {
 		}
 	}
 	if o.won {
-		if first := s.said[0]; first != noProcess && first != me {
-			breaks = overtakes
+		for _, x := range s.said {
+			if x == me || x == noProcess {
+				break
+			}
+			if !c.reads(x) || !c.reads(me) {
+				breaks = overtakes
+			}
 		}
 		s.said.leave(me)
 		s.undate(p)
@@ -451,7 +485,7 @@ func (c *queueSearch) take(s *queueState, p int, e queueStep) (breaks string) {
 			s.link[p][i].leased, s.link[p][i].kept = false, false
 		}
 	}
-	if l := &c.list[o.process].line; l.First() == nil && !l.Has() {
+	if at := c.list[o.process]; at.line.First() == nil && !at.holds() {
 		s.said.leave(me)
 	}
 	return breaks
@@ -541,7 +575,8 @@ func (c *queueSearch) hear(s queueState, p, i int, visit func(queueState, search
 	e := queueStep{what: nodeAnswers, node: uint8(i), said: l.answer, others: l.others}
 	by := search.Step{Format: answers[l.answer], A: p, B: i}
 	l.kept = l.leased && a != nil
-	l.answer, l.others, l.leased = noAnswer, false, false
+	e.readers = l.beside && e.said != vetoed
+	l.answer, l.others, l.leased, l.beside = noAnswer, false, false, false
 	kept := 0
 	for i := range s.link[p] {
 		if s.link[p][i].kept {
@@ -576,7 +611,7 @@ var answers = [...]string{
 
 // serve has a node take a message.
 func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
-	me, had := uint8(p+1), s.key[i] == uint8(p+1)
+	me := uint8(p + 1)
 	switch m {
 	case acquire, acquireLate:
 		said := c.acquire(s, me, i)
@@ -585,7 +620,8 @@ func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
 		}
 		l := &s.link[p][i]
 		l.answer = said
-		l.others = i == theQueueNode && (said == vetoed || s.queue.others(me))
+		l.others = i == theQueueNode && (said == vetoed || c.others(&s.queue, me))
+		l.beside = i != theQueueNode && s.readers[i]&^(1<<p) != 0
 		l.leased = c.elsewhere && said == refused && (c.late || c.isLeased(s, p, i))
 		if i == theQueueNode && said == granted {
 			if c.inOrder {
@@ -597,14 +633,19 @@ func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
 		}
 		return
 	case extend:
-		if s.key[i] == noProcess {
+		switch {
+		case s.key[i] != noProcess:
+		case c.reads(me):
+			s.readers[i] |= 1 << p
+		case s.readers[i] == 0:
 			s.key[i] = me
 		}
 		return
 	}
-	if had {
+	if s.key[i] == me {
 		s.key[i] = noProcess
 	}
+	s.readers[i] &^= 1 << p
 	if i != theQueueNode {
 		return
 	}
@@ -617,16 +658,17 @@ func (c *queueSearch) serve(s *queueState, p, i int, m queueMessage) {
 // the queue node granted the attempt of a process. The key of an attempt does not stay for long:
 // the queue node refuses that attempt.
 func (c *queueSearch) isLeased(s *queueState, p, i int) bool {
-	owner := s.key[i] - 1
-	if c.list[s.process[owner]].line.Has() {
-		return true
-	}
-	for _, m := range s.link[owner][i].lane {
-		if m.kind() == release {
-			return m&before(p) == 0
+	return slices.ContainsFunc([]int{0, 1, 2}, func(owner int) bool {
+		if s.key[i] != uint8(owner+1) && s.readers[i]>>owner&1 == 0 {
+			return false
 		}
-	}
-	return false
+		if c.list[s.process[owner]].holds() {
+			return true
+		}
+		lane := s.link[owner][i].lane[:]
+		j := slices.IndexFunc(lane, func(m queueMessage) bool { return m.kind() == release })
+		return j >= 0 && lane[j]&before(p) == 0
+	})
 }
 
 func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
@@ -634,18 +676,22 @@ func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
 		if c.queue.acquireAttends || s.isTurn() {
 			c.attend(s, me)
 		}
-		if s.isTurn() && s.turn != me {
+		mine := s.readers[i]>>(me-1)&1 != 0
+		behind := c.reads(me) && !mine && c.lets(s, me) && c.behindWriter(s, me) && c.queue.readersWait
+		if s.isTurn() && s.turn != me && !(s.turn == readersTurn && c.reads(me)) || behind {
 			return vetoed
 		}
 	}
-	switch s.key[i] {
-	case me:
+	switch {
+	case s.key[i] == me:
 		return granted
-	case noProcess:
-	default:
+	case s.key[i] != noProcess, !c.reads(me) && s.readers[i] != 0:
 		return refused
+	case c.reads(me):
+		s.readers[i] |= 1 << (me - 1)
+	default:
+		s.key[i] = me
 	}
-	s.key[i] = me
 	if i == theQueueNode {
 		c.dequeue(s, me)
 	}
@@ -655,45 +701,50 @@ func (c *queueSearch) acquire(s *queueState, me uint8, i int) nodeAnswer {
 // dequeue takes a process out of the queue.
 func (c *queueSearch) dequeue(s *queueState, me uint8) {
 	s.queue.leave(me)
-	if s.turn == me && c.queue.endsTurn {
-		s.turn, s.seen = noProcess, false
+	if s.turn == me && c.queue.endsTurn || s.turn == readersTurn && !c.reads(s.queue[0]) && c.queue.readersEnd {
+		s.turn, s.unseen = noProcess, 0
 	}
 }
 
 // ended has the queue node end an attempt or a lease, whose key has been dropped. It reports whether another
 // process wants the key.
 func (c *queueSearch) ended(s *queueState, p int, m queueMessage) (wanted bool) {
-	me, free := uint8(p+1), s.key[theQueueNode] == noProcess
+	me, free := uint8(p+1), s.key[theQueueNode] == noProcess && s.readers[theQueueNode] == 0
 	if m == rest || m == restGranted {
 		c.rested(s, p, m == restGranted, free)
 		return false
 	}
-	c.dequeue(s, me)
-	if free && !s.isTurn() {
-		s.turn = noProcess
+	if m != release || !c.reads(me) { // other callers of a reader may wait
+		c.dequeue(s, me)
 	}
 	switch {
-	case !free && !s.isTurn() && c.queue.marks:
-		s.turn = theMark
-	case free && s.isTurn() && c.queue.callsOn:
-		s.call(s.turn, c.deaf)
-	default:
+	case !s.isTurn():
+		if free {
+			s.turn = noProcess
+		}
 		c.attend(s, noProcess)
+	case c.queue.callsOn && c.lets(s, s.turn) && !(s.turn == readersTurn && c.reads(me)): // readers are not in each other's way
+		for _, x := range c.called(s) {
+			s.call(x, c.deaf)
+		}
 	}
-	return !free || s.queue.others(me)
+	if !free && !s.isTurn() && c.queue.marks && (c.queue.marksReaders || s.readers[theQueueNode] == 0) {
+		s.turn = theMark
+	}
+	return s.key[theQueueNode] != noProcess || c.others(&s.queue, me)
 }
 
 // rested puts a process into the queue. A process that has the turn by then hears of that by the reply.
 func (c *queueSearch) rested(s *queueState, p int, granted, free bool) {
 	me, missed := uint8(p+1), s.turn == theMark
 	s.queue.join(me)
-	s.seen = s.seen || s.turn == me
+	s.unseen &^= 1 << me
 	if c.inOrder && !slices.ContainsFunc(s.link[p][theQueueNode].lane[:], func(m queueMessage) bool { return m.kind() == rollback || m.kind() == release }) {
 		s.said.join(me)
 	}
 	switch {
 	case s.isTurn():
-		if s.turn == me && free && !granted {
+		if c.has(s, me) && c.lets(s, me) && !granted {
 			s.call(me, false)
 		}
 	case granted && !missed && free && !c.queue.restAttends(granted, missed):
@@ -706,25 +757,33 @@ func (c *queueSearch) rested(s *queueState, p int, granted, free bool) {
 	}
 }
 
-// attend gives the turn to the first process in the queue that is alive, if the key is free.
+// attend gives the turn to the first process in the queue that is alive, if the key lets it in.
 func (c *queueSearch) attend(s *queueState, asker uint8) {
-	if s.isTurn() || s.turn == theNote || s.key[theQueueNode] != noProcess {
+	if s.isTurn() || s.turn == theNote {
 		return
 	}
-	for s.queue[0] != noProcess {
-		head := s.queue[0]
-		if s.process[head-1] != dead {
-			s.call(head, c.deaf && head != asker)
-			s.turn, s.seen = head, false
-			return
+	for s.queue[0] != noProcess && s.process[s.queue[0]-1] == dead {
+		s.queue.leave(s.queue[0])
+	}
+	head := s.queue[0]
+	if head == noProcess || !c.lets(s, head) {
+		return
+	}
+	s.turn, s.unseen = head, 0
+	if c.reads(head) {
+		s.turn = readersTurn
+	}
+	for i, x := range c.called(s) {
+		if x != noProcess && i < c.queue.callsReaders {
+			s.call(x, c.deaf && x != asker)
+			s.unseen |= 1 << x
 		}
-		s.queue.leave(head)
 	}
 }
 
 // call tells a process that it has the turn, unless it is deaf.
 func (s *queueState) call(p uint8, deaf bool) {
-	if s.process[p-1] != dead && !deaf {
+	if p != noProcess && s.process[p-1] != dead && !deaf {
 		s.calls[p-1] = min(s.calls[p-1]+1, 2)
 	}
 }

@@ -23,7 +23,9 @@ import (
 // waits to be called has no timer, except where the search says so. A key ends by itself only when
 // its process has died.
 //
-// Source: ALGORITHM section 10; section 13, I1, I10 and I11.
+// Some processes may be readers. Each has one lease at a time.
+//
+// Source: ALGORITHM sections 10 and 12; section 13, I1, I10 and I11.
 
 const (
 	queueNodes     = 3
@@ -39,6 +41,7 @@ type queueSearch struct {
 	need    int   // votes
 	callers []int // of each process
 	block   int   // callers that have one lease, one after the other
+	sharers int   // the last processes are readers, of one caller at a time
 
 	// What may happen.
 	slowQueueNode bool // an attempt may go on without the queue node's answer
@@ -85,6 +88,10 @@ type queueRules struct {
 	endsTurn       bool                                          // a process that leaves the queue leaves its turn
 	until          func(*attempt) instant                        // how long an attempt waits
 	callsOn        bool                                          // a process that has its turn is called by the next release, too
+	readersWait    bool                                          // a reader that stands behind a writer is refused
+	readersEnd     bool                                          // the turn of the readers ends when no reader is first any more
+	marksReaders   bool                                          // a release leaves the mark although readers alone have the key
+	callsReaders   int                                           // how many readers are called at a time
 }
 
 func queueAlgorithm() queueRules {
@@ -99,6 +106,10 @@ func queueAlgorithm() queueRules {
 		endsTurn:       true,
 		until:          (*attempt).until,
 		callsOn:        true,
+		readersWait:    true,
+		readersEnd:     true,
+		marksReaders:   true,
+		callsReaders:   queueProcesses,
 	}
 }
 
@@ -107,10 +118,15 @@ type queueProcess struct {
 	line     waitline
 	caller   [queueCallers]queueCaller
 	attempt  *attempt // nil for none
+	shared   bool     // it is a reader
+	has      bool     // a lease of a reader
 	crowded  bool     // other processes are known to wait
 	handed   int      // how often the lease was handed over
 	extended bool
 }
+
+// holds reports whether the process has the resource.
+func (p *queueProcess) holds() bool { return p.line.Has() || p.has }
 
 // queueCaller is a caller, and where its goroutine is.
 type queueCaller struct {
@@ -215,8 +231,9 @@ type queueState struct {
 	link    [queueProcesses][queueNodes]queueLink
 	calls   [queueProcesses]uint8 // on their way
 	key     [queueNodes]uint8
+	readers [queueNodes]uint8 // that have the key instead, a bit each
 	turn    uint8
-	seen    bool // the process that has the turn has rested since
+	unseen  uint8 // processes that were called and have not rested since, a bit each
 	queue   processes
 	said    processes // in the order in which they told the queue node that they wait; for the check alone
 
@@ -231,13 +248,15 @@ type queueLink struct {
 	others bool       // with it
 	leased bool       // with it: the key is that of a lease
 	kept   bool       // the last answer said so
+	beside bool       // with it: other readers have the key
 }
 
 const (
-	noProcess = 0
-	theMark   = queueProcesses + 1
-	theNote   = queueProcesses + 2
-	dead      = 0 // in the list
+	noProcess   = 0
+	theMark     = queueProcesses + 1
+	theNote     = queueProcesses + 2
+	readersTurn = queueProcesses + 3 // of all readers in the queue that no writer stands before
+	dead        = 0                  // in the list
 )
 
 type processes [queueProcesses]uint8
@@ -258,9 +277,42 @@ func (l *processes) leave(p uint8) {
 	}
 }
 
-// others reports whether another process is in the list.
-func (l *processes) others(p uint8) bool {
-	return slices.ContainsFunc(l[:], func(x uint8) bool { return x != noProcess && x != p })
+// others reports whether a process in conflict with another one is in the list.
+func (c *queueSearch) others(l *processes, p uint8) bool {
+	return slices.ContainsFunc(l[:], func(x uint8) bool { return x != noProcess && x != p && !(c.reads(x) && c.reads(p)) })
+}
+
+// reads reports whether a process, counted from 1, is a reader.
+func (c *queueSearch) reads(p uint8) bool { return p != noProcess && int(p) > len(c.callers)-c.sharers }
+
+// called returns the processes that have the turn.
+func (c *queueSearch) called(s *queueState) (list processes) {
+	switch {
+	case s.turn <= queueProcesses:
+		list[0] = s.turn
+	case s.turn == readersTurn:
+		for i := 0; i < queueProcesses && c.reads(s.queue[i]); i++ {
+			list[i] = s.queue[i]
+		}
+	}
+	return list
+}
+
+// has reports whether a process in the queue has the turn.
+func (c *queueSearch) has(s *queueState, p uint8) bool {
+	list := c.called(s)
+	return slices.Contains(list[:], p)
+}
+
+// behindWriter reports whether a writer stands before a process in the queue.
+func (c *queueSearch) behindWriter(s *queueState, p uint8) bool {
+	i := slices.IndexFunc(s.queue[:], func(x uint8) bool { return x == p || !c.reads(x) })
+	return i >= 0 && s.queue[i] != p && s.queue[i] != noProcess
+}
+
+// lets reports whether the queue node's key lets a process in.
+func (c *queueSearch) lets(s *queueState, p uint8) bool {
+	return s.key[theQueueNode] == noProcess && (s.readers[theQueueNode] == 0 || c.reads(p))
 }
 
 const (
@@ -275,7 +327,7 @@ func (c *queueSearch) model() search.Model[queueState] {
 	c.list, c.mirrors, c.numbers, c.outcomes = []*queueProcess{{}}, map[uint32]uint32{}, map[string]uint32{}, map[queueStep]queueOutcome{}
 	m := search.Model[queueState]{Next: c.next, Check: c.check, Ends: c.ends, Canon: c.canon, Goal: func(s queueState) bool { return c.ends(s) == "" }}
 	for p, n := range c.callers {
-		begin := &queueProcess{}
+		begin := &queueProcess{shared: c.reads(uint8(p + 1))}
 		for k := n; k < queueCallers; k++ {
 			begin.caller[k].stage = gone
 		}
@@ -285,17 +337,20 @@ func (c *queueSearch) model() search.Model[queueState] {
 }
 
 func (c *queueSearch) check(s queueState) string {
-	holders := 0
+	holders, writers := 0, 0
 	for p := range c.callers {
 		at := c.list[s.process[p]]
-		if at.line.Has() {
+		if at.holds() {
 			holders++
+		}
+		if at.line.Has() {
+			writers++
 		}
 		if a := at.attempt; a != nil && a.approach.againAt != 0 && a.nodes[theQueueNode].vote != awaited && c.queue.until(a) > a.approach.againAt {
 			return dawdles
 		}
 	}
-	if holders > 1 {
+	if holders > 1 && writers > 0 {
 		return twoHold
 	}
 	return ""
@@ -322,8 +377,8 @@ func (c *queueSearch) canon(s queueState) queueState {
 	if c.nodes < queueNodes {
 		return s
 	}
-	t, order := s, cmp.Compare(s.key[2], s.key[1])
-	t.key[1], t.key[2] = s.key[2], s.key[1]
+	t, order := s, cmp.Or(cmp.Compare(s.key[2], s.key[1]), cmp.Compare(s.readers[2], s.readers[1]))
+	t.key[1], t.key[2], t.readers[1], t.readers[2] = s.key[2], s.key[1], s.readers[2], s.readers[1]
 	for p := range c.callers {
 		t.process[p] = c.mirror(s.process[p])
 		t.link[p][1], t.link[p][2] = s.link[p][2], s.link[p][1]
@@ -354,7 +409,7 @@ func (l *queueLink) number() (n uint64) {
 		n = n<<8 | uint64(m)
 	}
 	n = n<<8 | uint64(l.answer)
-	for _, is := range []bool{l.others, l.leased, l.kept} {
+	for _, is := range []bool{l.others, l.leased, l.kept, l.beside} {
 		n <<= 1
 		if is {
 			n++
@@ -364,7 +419,9 @@ func (l *queueLink) number() (n uint64) {
 }
 
 // isTurn reports whether a process has been called.
-func (s *queueState) isTurn() bool { return s.turn != noProcess && s.turn <= queueProcesses }
+func (s *queueState) isTurn() bool {
+	return s.turn != noProcess && s.turn != theMark && s.turn != theNote
+}
 
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
 	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
@@ -384,7 +441,7 @@ func inOrder(c *queueSearch) {
 	c.queue.heeds = func(w wire.Word) wire.Word { w.Vetoed = w.Refused; return w }
 }
 
-// No two processes hold the resource. Every caller can be served from every state, without the
+// No two processes hold the resource, but for readers. Every caller can be served from every state, without the
 // timer of a process that waits to be called, and at the end the queue and the turn are empty.
 func TestQueueSearch(t *testing.T) {
 	t.Parallel()
@@ -405,6 +462,17 @@ func TestQueueSearch(t *testing.T) {
 			c.slowQueueNode, c.renewals, c.turnsEnd, c.timers, c.lostCalls, c.deaths, c.leaves = true, true, true, true, 1, 1, 1
 		})},
 		{"nodes that refuse name readers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.readers = true })},
+		{"a writer and a reader, release, acquire and rest in any order", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.sharers = 1 })},
+		{"a writer and a reader, twice", queueSearchOf(3, []int{2, 2}, 1, func(c *queueSearch) { c.elsewhere, c.oneByOne, c.sharers = true, true, 1 })},
+		{"a writer and a reader, a caller that gives up, renewals", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) {
+			c.slowQueueNode, c.renewals, c.turnsEnd, c.sharers, c.leaves = true, true, true, 1, 1
+		})},
+		{"two writers and a reader, one node", queueSearchOf(1, []int{2, 1, 1}, 2, func(c *queueSearch) { c.slowQueueNode, c.sharers, c.leaves = true, 1, 1 })},
+		{"a writer and two readers, one node", queueSearchOf(1, []int{1, 2, 2}, 1, func(c *queueSearch) {
+			c.slowQueueNode, c.oneByOne, c.sharers, c.leaves = true, true, 2, 1
+		})},
+		{"in order, a writer and two readers, one node", queueSearchOf(1, []int{1, 2, 2}, 1, func(c *queueSearch) { c.inOrder, c.oneByOne, c.sharers = true, true, 2 })},
+		{"in order, a writer and a reader", queueSearchOf(3, []int{1, 2}, 1, func(c *queueSearch) { inOrder(c); c.oneByOne, c.sharers = true, 1 })},
 		{"no process can be called", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.deaf, c.turnsEnd = true, true })},
 		{"in order, a death, with timers, three processes and one node", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.inOrder, c.timers, c.deaths = true, true, 1 })},
 		{"the queue node dies, with timers", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { c.queueNodeDies, c.timers = true, true })},
@@ -482,6 +550,18 @@ func TestQueueSearchControls(t *testing.T) {
 				return a.until()
 			}
 		}, dawdles},
+		{"readers overtake the queue", queueSearchOf(1, []int{1, 2, 2}, 1, func(c *queueSearch) { c.inOrder, c.oneByOne, c.sharers = true, true, 2 }), func(c *queueSearch) {
+			c.queue.readersWait = false
+		}, overtakes},
+		{"the turn of the readers goes on when all have come", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.sharers = 2 }), func(c *queueSearch) {
+			c.queue.readersEnd = false
+		}, litters},
+		{"a release that finds readers leaves no mark", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.sharers = 1 }), func(c *queueSearch) {
+			c.queue.marksReaders = false
+		}, waitsForEver},
+		{"the first reader alone is called", queueSearchOf(1, []int{1, 1, 1}, 1, func(c *queueSearch) { c.sharers = 2 }), func(c *queueSearch) {
+			c.queue.callsReaders = 1
+		}, waitsForEver},
 		{"a quorum of one", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.need = 1 }, twoHold},
 		{"no timer, a call is lost", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.lostCalls, c.turnsEnd = 1, true }, waitsForEver},
 		{"no timer, a holder dies", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) { c.deaths = 1 }, waitsForEver},
