@@ -121,6 +121,21 @@ func TestAdoptFails(t *testing.T) {
 	})
 }
 
+// An adoption whose votes are lost releases nothing: until the former holder hears of it, it believes in its lease.
+func TestAdoptWhoseVotesAreLost(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		le := b.Lock(b.WarmLocker(), moved, redlock.WithoutRenewal())
+		l := b.WarmLocker()
+		locktest.BetweenRounds(b, func() { b.All(func(n *virtual.Node) { n.LoseReplies() }) })
+		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
+		b.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
+		time.Sleep(5 * time.Second)
+		b.WantHolding(moved, 0, 1, 2)
+		locktest.Must(t, le.Err())
+	})
+}
+
 // A node that another client takes between the two rounds does not count. Another holder that came and went after the look
 // shows in the counters of the votes, although fills of the former holder hide it.
 func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
