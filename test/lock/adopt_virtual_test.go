@@ -136,6 +136,42 @@ func TestAdoptWhoseVotesAreLost(t *testing.T) {
 	})
 }
 
+// A lease is not adopted if another holder may have had the resource since, and nothing is written. A late acquire of the former holder,
+// with a larger counter, is no grant of its lease.
+func TestAdoptWhatAnotherHad(t *testing.T) {
+	const fill = true
+	type held struct {
+		blocks int64 // of the counter, behind that of the lease
+		fill   bool
+	}
+	for name, nodes := range map[string][3]held{
+		"the keys were filled":  {{1, fill}, {1, fill}, {1, fill}},
+		"an acquire comes late": {{0, !fill}, {1, fill}, {2, !fill}},
+	} {
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			le := locktest.HandOn(b, moved)
+			l := b.WarmLocker()
+			var before [3]string
+			for i, n := range b.Nodes {
+				counter := le.Fence() + 63 + 64*nodes[i].blocks
+				before[i] = fmt.Sprintf("%s|%d", le.Token(), counter)
+				if nodes[i].fill {
+					before[i] = le.Token() + "|0"
+				}
+				n.Put("redlock:"+moved, before[i], time.Minute)
+				n.Put("redlock:"+moved+"~fence", strconv.FormatInt(counter, 10), time.Minute)
+			}
+			_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+			locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum)
+			for i, n := range b.Nodes {
+				if got := n.Value(moved); got != before[i] {
+					t.Errorf("node %d: got %q, want %q as before", i, got, before[i])
+				}
+			}
+		})
+	}
+}
+
 // A node that another client takes between the two rounds does not count. Another holder that came and went after the look
 // shows in the counters of the votes, although fills of the former holder hide it.
 func TestAdoptWhatIsTakenMeanwhile(t *testing.T) {
