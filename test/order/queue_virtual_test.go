@@ -499,6 +499,25 @@ func TestVirtualOneOfSeveralWithoutItsQueueNode(t *testing.T) {
 	})
 }
 
+// A caller of any of several that is granted without its queue node leaves the queue there.
+//
+// Source: ALGORITHM section 10, "Any of several".
+func TestVirtualOneOfSeveralLeavesTheQueue(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		l := b.WarmLocker()
+		queueNode := b.Nodes[locktest.QueueNodeOf(l, "r~1")]
+		queueNode.Latency(0, 20*time.Millisecond)
+		queueNode.Put(redlock.DefaultKeyPrefix+"r~1", "another|64", time.Minute)
+		lease, err := l.LockAny(t.Context(), "r", 1)
+		locktest.Must(t, err)
+		time.Sleep(100 * time.Millisecond)
+		if got := queueNode.Queued(redlock.DefaultKeyPrefix + "r~"); got != "" {
+			t.Errorf("got%s, want no caller in the queue", got)
+		}
+		b.Unlock(lease)
+	})
+}
+
 // A release may reach the queue node while an attempt has its key, and the other nodes, further
 // away, after that attempt has asked them in vain. The queue node then makes that process try
 // again at once.
