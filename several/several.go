@@ -26,8 +26,6 @@
 // While a call waits for a resource, the resources before it are taken but not used. A caller that
 // wants many resources at once makes callers of single ones wait. Traces and events are those of
 // the parts: there are none for the whole.
-//
-// chaos/model/several in the repository searches the rule against circles.
 package several
 
 import (
