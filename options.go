@@ -53,6 +53,7 @@ type config struct {
 	drift     float64
 	keyPrefix string
 	observers []Observer
+	made      []func(*Locker) // called by New
 	tracer    Tracer
 	clock     *clock.Lease
 	guard     bool // restart guard

@@ -119,6 +119,9 @@ func newLocker(conf *config, masters []*redis.Options) (*Locker, error) {
 	}
 	l := &Locker{conf: conf, events: newEvents(conf)}
 	l.pool = newPool(conf, list, l.events)
+	for _, made := range conf.made {
+		made(l)
+	}
 	if len(list)%2 == 0 {
 		l.events.call(func() { conf.logger().Info("redlock: " + l.pool.set.CountFinding().Err().Error()) })
 	}
@@ -475,6 +478,12 @@ func init() {
 		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.lines.Count, Asking: p.admission.Count}
 	}
 	door.Options = parseMasters
+	door.Watched = func(observer, made any) any {
+		return option(func(c *config) {
+			c.observers = append(c.observers, observer.(Observer))
+			c.made = append(c.made, made.(func(*Locker)))
+		})
+	}
 }
 
 // open lets package admin in for one call.

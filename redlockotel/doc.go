@@ -3,13 +3,11 @@
 //
 //	go get github.com/d0720281/redlock/redlockotel@latest
 //
-// An observer and a tracer are given to the Locker:
+// An option and a tracer are given to the Locker:
 //
-//	observer, err := redlockotel.Observer()
+//	metrics, err := redlockotel.Metrics()
 //	if err != nil { ... }
-//	locker, err := redlock.New(masters, redlock.WithObserver(observer), redlock.WithTracer(redlockotel.Tracer()))
-//	...
-//	_, err = redlockotel.Watch(locker)
+//	locker, err := redlock.New(masters, metrics, redlock.WithTracer(redlockotel.Tracer()))
 //
 // Without options it uses the global providers of package otel.
 //
@@ -37,10 +35,8 @@
 //	redlock.clock.standstill     s                                             for which the local clock stood still
 //	redlock.events.dropped       {event}                                       missing from all metrics above
 //
-// Gauges are those of the Lockers that [Watch] knows and that are open; they disappear with the last
-// of these Lockers. All other metrics come from the observer. Before the first event, counters are 0
-// for all outcomes that a rule of contrib/ asks for, those of a master from Watch on. Without Watch
-// there is no alarm before the first attempt that fails.
+// Gauges are those of the Lockers that are open; they disappear with the last of these Lockers. Before
+// the first event, counters are 0 for all outcomes that a rule of contrib/ asks for.
 //
 // Outcomes and causes are words of [redlock.Reason]; server.address and server.port are those of
 // the master. The name of a resource is never an attribute of a metric, as the number of

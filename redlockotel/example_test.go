@@ -16,15 +16,15 @@ import (
 )
 
 // A service leaves out the option, and gets the meters of the global provider.
-func ExampleObserver() {
+func ExampleMetrics() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
 	reader := sdkmetric.NewManualReader() // a service exports to its collector
-	observer, err := redlockotel.Observer(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
+	metrics, err := redlockotel.Metrics(redlockotel.WithMeterProvider(sdkmetric.NewMeterProvider(sdkmetric.WithReader(reader))))
 	if err != nil {
 		log.Panic(err)
 	}
-	locker, err := redlock.New(addrs, redlock.WithObserver(observer))
+	locker, err := redlock.New(addrs, metrics)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -42,7 +42,7 @@ func ExampleObserver() {
 	}
 	for _, m := range all.ScopeMetrics[0].Metrics {
 		if m.Name == "redlock.attempts" {
-			for _, p := range m.Data.(metricdata.Sum[int64]).DataPoints {
+			for _, p := range m.Data.(metricdata.Sum[float64]).DataPoints {
 				if p.Value == 0 { // as are all outcomes that have not been yet
 					continue
 				}

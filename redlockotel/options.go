@@ -12,7 +12,7 @@ import (
 
 const scope = "github.com/d0720281/redlock/redlockotel"
 
-// Option configures an [Observer] or a [Tracer].
+// Option configures [Metrics] or a [Tracer].
 type Option interface{ apply(*config) }
 
 type config struct {

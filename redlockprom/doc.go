@@ -3,17 +3,13 @@
 //
 //	go get github.com/d0720281/redlock/redlockprom@latest
 //
-// A collector gets the events of any number of Lockers:
+// One option gives the metrics all of a Locker, of any number of Lockers:
 //
 //	metrics := redlockprom.New()
 //	prometheus.MustRegister(metrics)
-//	locker, err := redlock.New(masters, redlock.WithObserver(metrics.Observer()))
-//	...
-//	metrics.Watch(locker)
+//	locker, err := redlock.New(masters, metrics.Option())
 //
-// Counters and histograms are those of the observer. Gauges are those of the Lockers that
-// [Metrics.Watch] knows and that are open; they disappear with the last of these Lockers. Without
-// Watch there is no alarm before the first attempt that fails.
+// Gauges are those of the Lockers that are open; they disappear with the last of these Lockers.
 //
 // Labels have few values: outcomes and causes are words of [redlock.Reason], masters are the
 // addresses of the masters. The name of a resource is never a label, as the number of resources is

@@ -13,17 +13,16 @@ import (
 )
 
 // A service serves the metrics with promhttp, as all others of its registry.
-func ExampleMetrics_Observer() {
+func ExampleMetrics_Option() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
 	metrics := redlockprom.New()
 	registry := prometheus.NewRegistry() // or the default one, with prometheus.MustRegister
 	registry.MustRegister(metrics)
-	locker, err := redlock.New(addrs, redlock.WithObserver(metrics.Observer()))
+	locker, err := redlock.New(addrs, metrics.Option())
 	if err != nil {
 		log.Panic(err)
 	}
-	metrics.Watch(locker) // for the gauges
 	err = locker.Do(context.Background(), "stock:item-1", func(context.Context, *redlock.Lease) error { return nil })
 	if err != nil {
 		log.Panic(err)

@@ -139,8 +139,7 @@ func record(t *testing.T, night locktest.Night) (got recording) {
 			got.granted = append(got.granted, last)
 			got.scrapes++
 		}
-		night.Live(t, quiet, func(l *redlock.Locker) {
-			metrics.Watch(l)
+		night.Live(t, quiet, func() {
 			go func() {
 				for {
 					scrape()
@@ -151,7 +150,7 @@ func record(t *testing.T, night locktest.Night) (got recording) {
 					}
 				}
 			}()
-		}, redlock.WithObserver(metrics.Observer()), redlock.WithLogger(nil))
+		}, metrics.Option(), redlock.WithLogger(nil))
 	})
 	return got
 }

@@ -9,6 +9,7 @@ import (
 	"math"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"os"
 	"os/exec"
@@ -20,10 +21,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/telemetry"
+	"github.com/d0720281/redlock/redlockprom"
 )
 
 const (
@@ -59,7 +66,10 @@ var metricName = regexp.MustCompile(`\bredlock_[a-z_]+`)
 // The rules and the dashboard use existing metrics, and the dashboard uses all of them. Each
 // alert has a test.
 func TestNamesInContrib(t *testing.T) {
-	known := documentedMetrics(t)
+	var known []string
+	for _, row := range telemetry.Table {
+		known = append(known, "redlock_"+row.Prometheus)
+	}
 	shown := make(map[string]bool)
 	names := func(text string) (list []string) {
 		for _, name := range metricName.FindAllString(text, -1) {
@@ -166,15 +176,25 @@ func dashboard(t *testing.T) (queries []query) {
 // Every query of the dashboard returns data, and the alerts fire.
 func TestPrometheus(t *testing.T) {
 	path := tool(t, "prometheus")
-	s := newScene(t, 3)
-	p := startPrometheus(t, path, s.url)
+	const ttl = 3 * time.Second
+	procs := redistest.Masters(t, 3)
+	metrics, registry := redlockprom.New(), prometheus.NewRegistry()
+	registry.MustRegister(metrics)
+	target := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	defer target.Close()
+	l, err := redlock.New(redistest.Addrs(procs), metrics.Option(), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4),
+		redlock.WithoutRenewal(), redlock.WithLogger(nil))
+	locktest.Must(t, err)
+	defer l.Close()
+	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "the masters vote")
+	p := startPrometheus(t, path, target.URL)
 
 	ctx, stop := context.WithCancel(t.Context())
 	worked := make(chan struct{})
 	go func() {
 		defer close(worked)
 		for i := 0; ctx.Err() == nil; i++ {
-			s.work(ctx, i)
+			work(ctx, l, fmt.Sprint("job-", i%3))
 		}
 	}()
 	defer func() { stop(); <-worked }()
@@ -186,20 +206,18 @@ func TestPrometheus(t *testing.T) {
 		}
 	}
 
-	s.must(s.procs[2].Kill())
-	s.proxies[2].ResetAll()
+	locktest.Must(t, procs[2].Kill())
 	p.eventually("a master is down", func() bool { return p.state("RedlockMasterDown") == "pending" }) // it fires after a minute
-	doomed := s.lock("doomed")
-	s.must(s.procs[1].Kill())
-	s.proxies[1].ResetAll()
+	doomed := locktest.Lock(t, l, "doomed")
+	locktest.Must(t, procs[1].Kill())
 	if err := doomed.Extend(t.Context()); err == nil {
 		t.Error("a lease was renewed with one master of three")
 	}
 	p.eventually("there is no quorum", func() bool { return p.state("RedlockNoQuorum") == "pending" })
 	p.eventually("leases are lost", func() bool { return p.state("RedlockLeaseLost") == "firing" })
 	p.eventually("renewal fails", func() bool { return p.has(`sum(increase(redlock_renewals_total{outcome="no_quorum"}[45s])) > 0`) }) // the lease ends before that alert
-	s.must(s.procs[1].Restart())
-	s.must(s.procs[2].Restart())
+	locktest.Must(t, procs[1].Restart())
+	locktest.Must(t, procs[2].Restart())
 	p.eventually("masters are in quarantine", func() bool { return p.state("RedlockQuarantine") == "firing" })
 
 	for _, q := range dashboard(t) {
@@ -209,21 +227,20 @@ func TestPrometheus(t *testing.T) {
 }
 
 // work acquires leases in each way.
-func (s *scene) work(ctx context.Context, i int) {
+func work(ctx context.Context, l *redlock.Locker, resource string) {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	resource := fmt.Sprint("job-", i%3)
-	lease, err := s.locker.Lock(ctx, resource)
+	lease, err := l.Lock(ctx, resource)
 	if err != nil {
 		return
 	}
 	next := make(chan *redlock.Lease)
 	go func() {
-		le, _ := s.locker.Lock(ctx, resource)
+		le, _ := l.Lock(ctx, resource)
 		next <- le
 	}()
 	for range 3 {
-		_, _ = s.locker.TryLock(ctx, resource)
+		_, _ = l.TryLock(ctx, resource)
 		if errors.Is(lease.Extend(ctx), redlock.ErrNoQuorum) {
 			<-lease.Context().Done()
 		}

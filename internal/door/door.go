@@ -1,5 +1,5 @@
-// Package door is how package admin gets at the nodes of a Locker, and tests at its lines, past the
-// exported API. The command reads addresses by it.
+// Package door is how package admin gets at the nodes of a Locker, internal/telemetry at a Locker that is made, and
+// tests at its lines, past the exported API. The command reads addresses by it.
 package door
 
 import (
@@ -41,3 +41,7 @@ var Look func(locker any) Sight
 // Options returns the options of the masters with these addresses, in the forms that redlock.New
 // takes. Package redlock sets Options.
 var Options func(masters []string) ([]*redis.Options, error)
+
+// Watched returns a redlock.Option that adds a redlock.Observer to a Locker, and calls made, a
+// func(*redlock.Locker), with the Locker once New has made it. Package redlock sets Watched.
+var Watched func(observer, made any) any

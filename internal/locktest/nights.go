@@ -72,11 +72,11 @@ func Nights() []Night {
 
 // Live goes through the night, in a bubble of testing/synctest, with quiet before and after what happens. The
 // service holds leases, locks another resource every three seconds, and has a caller that waits for a third one. opts are of
-// its Locker, which begun is told.
-func (n Night) Live(t *testing.T, quiet time.Duration, begun func(*redlock.Locker), opts ...redlock.Option) {
+// its Locker; begun is called once that is made.
+func (n Night) Live(t *testing.T, quiet time.Duration, begun func(), opts ...redlock.Option) {
 	cluster := redlocktest.Start(t, 3)
 	l, other := cluster.Locker(opts...), cluster.Locker()
-	begun(l)
+	begun()
 	wanted := Lock(t, other, "wanted")
 	var held []*redlock.Lease
 	for i := range n.leases {

@@ -1,12 +1,10 @@
-package telemetry_test
+package telemetry
 
 import (
 	"os"
 	"regexp"
 	"slices"
 	"testing"
-
-	"github.com/d0720281/redlock/internal/telemetry"
 )
 
 // Each word that redlock.Reason can return has its place in the table, and the table has no other.
@@ -27,7 +25,7 @@ func TestOutcomes(t *testing.T) {
 		want = append(want, string(m[1]))
 	}
 	var got []string
-	for _, o := range telemetry.Outcomes {
+	for _, o := range Outcomes {
 		got = append(got, o.Word)
 	}
 	slices.Sort(got)

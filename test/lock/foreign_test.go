@@ -24,7 +24,6 @@ import (
 	"github.com/d0720281/redlock/fence"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/telemetry"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/redlockdebug"
@@ -380,8 +379,6 @@ func TestNilArguments(t *testing.T) {
 		{"redlock: Within: ctx is nil", func() { lease.Within(none) }},
 		{"redlockdebug: the Locker is nil, or was not made by New", func() { redlockdebug.Handler(nil) }},
 		{"redlockdebug: the Locker is nil, or was not made by New", func() { redlockdebug.Var(new(redlock.Locker)) }},
-		{"redlock: Watch: the Locker is nil, or was not made by New", func() { new(telemetry.Watched).Add(nil) }},
-		{"redlock: Watch: the Locker is nil, or was not made by New", func() { new(telemetry.Watched).Add(new(redlock.Locker)) }},
 		{"cannot create context from nil parent", func() { both.Within(none) }},
 	} {
 		func() {

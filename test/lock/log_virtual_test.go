@@ -131,7 +131,7 @@ func TestVirtualNights(t *testing.T) {
 		}
 		synctest.Test(t, func(t *testing.T) {
 			option, log := logged()
-			night.Live(t, time.Minute, func(*redlock.Locker) {}, option)
+			night.Live(t, time.Minute, func() {}, option)
 			got := make(map[string]int)
 			for _, line := range log("level=") {
 				_, line, _ = strings.Cut(line, "level=")

@@ -33,15 +33,14 @@ func New(masters []*redis.Options, opts ...redlock.Option) (*Service, error) {
 	if err := s.Metrics.Register(metrics); err != nil {
 		return nil, err
 	}
-	if _, err := redlockotel.Observer(); err != nil {
+	measured, err := redlockotel.Metrics()
+	if err != nil {
 		return nil, err
 	}
-	var err error
-	opts = append(opts, redlock.WithObserver(metrics.Observer()), redlock.WithTracer(redlockotel.Tracer()))
+	opts = append(opts, metrics.Option(), measured, redlock.WithTracer(redlockotel.Tracer()))
 	if s.Locker, err = redlock.NewFromOptions(masters, opts...); err != nil {
 		return nil, err
 	}
-	metrics.Watch(s.Locker)
 	var wrong [2]error
 	s.Elector, wrong[0] = election.New(s.Locker, "leader")
 	s.Jobs, wrong[1] = jobs.New(s.Locker)
