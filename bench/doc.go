@@ -16,6 +16,6 @@
 //   - interop_test.go: this library and others on the same keys
 //   - contenders_test.go: each contender works
 //
-// internal/contender has the contenders behind one interface, internal/measure the load that all
-// benchmarks put on them, and cmd/report writes the tables of RESULTS.md. etcd compares with etcd.
+// internal/contender has the contenders behind one interface, and internal/measure the load that all
+// benchmarks put on them. etcd compares with etcd.
 package bench

@@ -55,6 +55,9 @@ func BenchmarkHot(b *testing.B) {
 				}
 				r, used := under(b, load, c.On(addrs), c.Sends)
 				reportTurns(b, r, used)
+				if c.Name == "ours" {
+					mustExclude(b, r)
+				}
 				limit := 1 / (r.Held.Seconds()/float64(max(1, r.Done())) + 2*trip.Seconds())
 				b.ReportMetric(100*r.Rate()/limit, "limit-%")
 			})
@@ -75,6 +78,14 @@ func reportTurns(b *testing.B, r measure.Result, used measure.Usage) {
 	})
 	if len(r.Across) > 0 {
 		report(b, map[string]float64{"across-p50-us": measure.Micros(r.Across.At(50)), "across-p99-us": measure.Micros(r.Across.At(99))})
+	}
+}
+
+// mustExclude fails a benchmark of this library in which two callers had a key at a time, or a fencing token did not rise.
+func mustExclude(b *testing.B, r measure.Result) {
+	b.Helper()
+	if r.Overlaps > 0 || r.Falls > 0 {
+		b.Errorf("two holders at a time: %d times; fencing tokens that did not rise: %d", r.Overlaps, r.Falls)
 	}
 }
 
@@ -149,6 +160,7 @@ func BenchmarkUneven(b *testing.B) {
 			rounds(b, 3, contender.Named("ours"), func(b *testing.B, _ contender.Contender) {
 				r, used := under(b, load, redistest.Addrs(list), nil)
 				reportTurns(b, r, used)
+				mustExclude(b, r)
 				of := make([]int, test.lockers)
 				for i, turns := range r.Turns {
 					of[i/test.callers] += turns
@@ -185,6 +197,7 @@ func BenchmarkBeside(b *testing.B) {
 					load.For /= 5
 				}
 				r, _ := under(b, load, addrs, nil)
+				mustExclude(b, r)
 				turns := func(of []int) float64 { return float64(measure.Result{Turns: of}.Done()) }
 				report(b, map[string]float64{
 					"ns/op": 0, "turns-ours": turns(r.Turns[:callers]), "turns-redsync": turns(r.Turns[callers:]), "overlaps": float64(r.Overlaps),

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/bench/internal/contender"
 	"github.com/d0720281/redlock/bench/internal/measure"
 	"github.com/d0720281/redlock/internal/redistest"
