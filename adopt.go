@@ -31,10 +31,7 @@ import (
 //
 // Source: ALGORITHM section 6.
 func (le *Lease) Detach() error {
-	if err := le.made("Detach"); err != nil {
-		return err
-	}
-	g := le.grant
+	g := le.made().grant
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)

@@ -17,9 +17,8 @@ import (
 
 // Lease is one acquisition of a resource: the right to work on the resource until the validity
 // ends. The right is exclusive, or that of a reader, which is shared with other readers. A Lease is
-// safe for concurrent use. It is no sync.Locker: it can be refused, and it ends by itself. Of a nil
-// Lease, as Lock returns it with an error, and of a zero one, each method with an error result
-// returns [ErrConfig], and the others panic.
+// safe for concurrent use. It is no sync.Locker: it can be refused, and it ends by itself.
+// Methods of a nil Lease, as Lock returns it with an error, or of a zero one panic.
 type Lease struct {
 	*handle
 }
@@ -46,19 +45,20 @@ type handle struct {
 	cancelCtx context.CancelCauseFunc
 }
 
-// made returns an error if no call has returned the Lease.
-func (le *Lease) made(name string) error {
+// made returns the handle, and panics if no call has returned the Lease.
+func (le *Lease) made() *handle {
 	if le == nil || le.handle == nil {
-		return configErrorf("%s: the Lease is nil, or the zero value", name)
+		panic("redlock: no call has returned this Lease: look at the error of the call before the Lease")
 	}
-	return nil
+	return le.handle
 }
 
 func (le *Lease) checkCall(ctx context.Context, name string) error {
+	le.made()
 	if ctx == nil {
 		return configErrorf("%s: ctx is nil", name)
 	}
-	return le.made(name)
+	return nil
 }
 
 // public returns the Lease of a new handle, for the caller.
@@ -101,17 +101,17 @@ func (le *handle) context() context.Context {
 }
 
 // Resource returns the name of the resource.
-func (le *Lease) Resource() string { return le.grant.resource }
+func (le *Lease) Resource() string { return le.made().grant.resource }
 
 // Token returns the random value that the masters store under the key, new for each grant. It
 // identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:
 // letters, digits, "." and "_". A semicolon and the label of [WithOwner] follow, unless that is "".
 // Leases that callers of one process hand over to each other have the same token.
-func (le *Lease) Token() string { return le.grant.keys.ID }
+func (le *Lease) Token() string { return le.made().grant.keys.ID }
 
 // Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has the
 // label of the process that adopted it.
-func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
+func (le *Lease) Owner() string { return wire.OwnerOf(le.made().grant.keys.ID) }
 
 // Fence returns the fencing token: a positive number that is larger for every later lease of the
 // resource, though not by one each time. Only a store that keeps the largest number it has seen,
@@ -126,7 +126,7 @@ func (le *Lease) Owner() string { return wire.OwnerOf(le.grant.keys.ID) }
 //
 // Source: ALGORITHM sections 4, 7 and 12.
 func (le *Lease) Fence() int64 {
-	le.grant.mu.Lock()
+	le.made().grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	return le.fence
 }
@@ -142,7 +142,7 @@ func (le *Lease) Fence() int64 {
 //
 // Source: distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
-	le.grant.mu.Lock()
+	le.made().grant.mu.Lock()
 	released := le.done || errors.Is(le.over, ErrReleased)
 	le.grant.mu.Unlock()
 	if released {
@@ -160,16 +160,13 @@ func (le *Lease) Validity() time.Duration {
 // Validity is exact even then.
 //
 // Source: ALGORITHM section 7.
-func (le *Lease) Context() context.Context { return le.context() }
+func (le *Lease) Context() context.Context { return le.made().context() }
 
 // Err returns nil while the lease stands, and then the reason for its end: an error that matches
 // [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a suspend of the machine
 // it reports the end even before the lease's context has ended.
 func (le *Lease) Err() error {
-	if err := le.made("Err"); err != nil {
-		return err
-	}
-	le.grant.mu.Lock()
+	le.made().grant.mu.Lock()
 	over := le.over
 	le.grant.mu.Unlock()
 	if over == nil && le.grant.validity() <= 0 {
@@ -184,6 +181,7 @@ func (le *Lease) Err() error {
 // and the lease goes on. [Locker.Close] ends the context, and keeps the lease until cancel is called,
 // for 10 s at most. Within panics if ctx is nil.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+	le.made()
 	if ctx == nil {
 		panic("redlock: Within: ctx is nil")
 	}
@@ -266,10 +264,7 @@ func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Exte
 // this process dies. ExtendFor never shortens a lease, and later renewals have the TTL of the lease
 // again. If the lease could not have been acquired with that TTL, the error matches [ErrConfig].
 func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
-	if err := le.made("ExtendFor"); err != nil {
-		return err
-	}
-	if err := le.grant.checkTTL(ttl); err != nil {
+	if err := le.made().grant.checkTTL(ttl); err != nil {
 		return configErrorf("ExtendFor(%v): %s", ttl, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
 	}
 	return le.extend(ctx, "ExtendFor", ttl)

@@ -479,6 +479,7 @@ type MasterStats struct {
 // Close: each master is down then, with [ErrClosed]. The parts of the snapshot are read one after the
 // other, and can differ by what happened in between: do not use it in place of a lease.
 func (l *Locker) Stats() Stats {
+	l.made()
 	s := Stats{Counts: make(map[EventKind]uint64, eventKinds)}
 	for k := range eventKinds {
 		s.Counts[k] = l.events.counts[k].Load()

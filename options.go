@@ -405,10 +405,7 @@ type Settings struct {
 // Settings returns the settings of a lease that is acquired with opts. It asks no master.
 // The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
 func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
-	if err := l.made("Settings"); err != nil {
-		return Settings{}, err
-	}
-	lc, err := l.conf.forCall(opts)
+	lc, err := l.made().conf.forCall(opts)
 	if err != nil {
 		return Settings{}, err
 	}

@@ -50,7 +50,7 @@ func modeOf(shared bool) Mode {
 
 // Mode returns [ModeShared] for the lease of a reader, and [ModeExclusive] for any other lease.
 func (le *Lease) Mode() Mode {
-	le.grant.mu.Lock()
+	le.made().grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	return le.grant.modeLocked()
 }

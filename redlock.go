@@ -20,8 +20,7 @@ import (
 )
 
 // Locker grants leases on resources by a quorum of a fixed list of masters. [New] and
-// [NewFromOptions] make one. A Locker is safe for concurrent use. Of a nil Locker, and of one that
-// they have not made, each method with an error result returns [ErrConfig], and the others panic.
+// [NewFromOptions] make one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
 //
 // Make one per process. A Locker keeps one connection to each master, and a second one to each
 // master with the queue of a resource for which the Locker waits or whose lease it renews. To the
@@ -197,7 +196,7 @@ func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...LockOp
 	if most := MaxResourceLength - (len(last) - len(name)); len(name) > most {
 		return nil, configErrorf("LockAny: the name has %d bytes: at most %d are allowed with n = %d", len(name), most, n)
 	}
-	if err := l.checkResource("LockAny", last); err != nil {
+	if err := l.made().conf.checkResource("LockAny", last); err != nil {
 		return nil, err
 	}
 	any := lockOption(func(c *lockConfig) { c.several = n })
@@ -306,26 +305,20 @@ func (l *Locker) admit(ctx context.Context, resource string, lc lockConfig, try 
 	return try(l.start(), ctx, resource, lc)
 }
 
-// made returns an error if the Locker is nil, or New has not made it.
-func (l *Locker) made(name string) error {
+// made returns the Locker, and panics if New has not made it.
+func (l *Locker) made() *Locker {
 	if l == nil || l.conf == nil {
-		return configErrorf("%s: the Locker is nil, or was not made by New", name)
+		panic("redlock: the Locker was not made by New")
 	}
-	return nil
+	return l
 }
 
 func (l *Locker) checkCall(ctx context.Context, name, resource string) error {
+	conf := l.made().conf
 	if ctx == nil {
 		return configErrorf("%s: ctx is nil", name)
 	}
-	return l.checkResource(name, resource)
-}
-
-func (l *Locker) checkResource(name, resource string) error {
-	if err := l.made(name); err != nil {
-		return err
-	}
-	return l.conf.checkResource(name, resource)
+	return conf.checkResource(name, resource)
 }
 
 // checkResource returns an error if resource cannot be the name of a resource. It looks at the
@@ -362,7 +355,7 @@ func (c *config) checkResource(name, resource string) error {
 // Otherwise CheckResource returns the error of [Locker.TryLock], which matches [ErrConfig]. It asks
 // no master.
 func (l *Locker) CheckResource(resource string) error {
-	return l.checkResource("CheckResource", resource)
+	return l.made().conf.checkResource("CheckResource", resource)
 }
 
 // WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait for a resource, or
@@ -370,10 +363,7 @@ func (l *Locker) CheckResource(resource string) error {
 // yet, the result is nil. If the process has the resource itself, the error matches [ErrTaken]. Otherwise it is the
 // [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
-	if err := l.made("WhyWaiting"); err != nil {
-		return err
-	}
-	held, why := l.pool.lines.WhyNot(resource)
+	held, why := l.made().pool.lines.WhyNot(resource)
 	if held {
 		return fmt.Errorf("%w in this process", ErrTaken)
 	}
@@ -382,11 +372,11 @@ func (l *Locker) WhyWaiting(resource string) error {
 
 // Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for
 // warnings of code that uses the Locker.
-func (l *Locker) Logger() *slog.Logger { return l.conf.logger() }
+func (l *Locker) Logger() *slog.Logger { return l.made().conf.logger() }
 
 // Done returns a channel that is closed when [Locker.Close] is called. From then on calls
 // fail with [ErrClosed].
-func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
+func (l *Locker) Done() <-chan struct{} { return l.made().pool.closing }
 
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
 // [ErrClosed].
@@ -401,10 +391,7 @@ func (l *Locker) Done() <-chan struct{} { return l.pool.closing }
 // answer by then keeps its keys until they expire. If no quorum confirmed the release of some lease,
 // the error matches [ErrNoQuorum]. Close may be called again, and returns the same error.
 func (l *Locker) Close() error {
-	if err := l.made("Close"); err != nil {
-		return err
-	}
-	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	l.made().closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
 }
 
@@ -472,6 +459,10 @@ func (l *Locker) stop() {
 }
 
 func init() {
+	door.Made = func(l any) bool {
+		ours, is := l.(*Locker)
+		return l != nil && (!is || ours != nil && ours.conf != nil)
+	}
 	door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() }
 	door.Look = func(l any) door.Sight {
 		p := l.(*Locker).pool
@@ -488,9 +479,6 @@ func init() {
 
 // open lets package admin in for one call.
 func (l *Locker) open() (door.Room, error) {
-	if err := l.made("admin"); err != nil {
-		return door.Room{}, err
-	}
 	if !l.calls.enter() {
 		return door.Room{}, ErrClosed
 	}

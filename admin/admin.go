@@ -29,8 +29,8 @@ func enter(ctx context.Context, l *redlock.Locker, name string, resource ...stri
 	if ctx == nil {
 		return room{}, configError(name, "ctx is nil")
 	}
-	if l == nil {
-		return room{}, configError(name, "the Locker is nil")
+	if !door.Made(l) {
+		return room{}, configError(name, "the Locker is nil, or was not made by New")
 	}
 	for _, r := range resource {
 		if err := l.CheckResource(r); err != nil {

@@ -18,6 +18,9 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // ErrNotLeader is matched by the errors of [Elector.IsLeader]. [redlock.Reason] returns
@@ -42,7 +45,7 @@ var errAborted = errors.New("lead panicked, or ended its goroutine")
 const afterYou = 1500 * time.Millisecond
 
 // Elector takes part in the elections of one leader. Call [New] to make one, and
-// [Elector.Run] to campaign. An Elector is safe for concurrent use.
+// [Elector.Run] to campaign: methods of a nil or zero Elector panic. An Elector is safe for concurrent use.
 type Elector struct {
 	locker   *redlock.Locker
 	resource string
@@ -75,15 +78,14 @@ type term struct {
 // [redlock.Locker.Lock] would refuse, give an error that matches [redlock.ErrConfig].
 // So do [redlock.WithReentry] and [redlock.Shared], with which there could be two leaders.
 func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*Elector, error) {
-	if locker == nil {
-		return nil, configError("New: the Locker is nil")
+	if !door.Made(locker) {
+		return nil, configError("New: the Locker is nil, or was not made by New")
 	}
 	settings, err := locker.Settings(opts...)
-	queue := strings.TrimRight(resource, "0123456789")
 	switch err := cmp.Or(locker.CheckResource(resource), err); {
 	case err != nil:
 		return nil, named("New", err)
-	case queue != resource && strings.HasSuffix(queue, "~"):
+	case wire.QueueOf(resource) != resource:
 		return nil, configError(fmt.Sprintf("New: resource %q is one of several, for any of which LockAny waits", resource))
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
@@ -107,12 +109,11 @@ func named(name string, err error) error {
 	return configError(name + ": " + text)
 }
 
-// made returns an error if New has not made the Elector.
-func (e *Elector) made(name string) error {
+// made panics if New has not made the Elector.
+func (e *Elector) made() {
 	if e == nil || e.locker == nil {
-		return configError(name + ": the Elector is nil, or was not made by New")
+		panic("election: the Elector was not made by New")
 	}
-	return nil
 }
 
 // Run campaigns until this process leads, calls lead, and campaigns again when the term is over. It
@@ -140,9 +141,7 @@ func (e *Elector) made(name string) error {
 // deadline before the end of the quarantine. A nil ctx, a nil lead, and a call while another Run
 // of this Elector has not returned give [redlock.ErrConfig].
 func (e *Elector) Run(ctx context.Context, lead func(ctx context.Context, lease *redlock.Lease) error) error {
-	if err := e.made("Run"); err != nil {
-		return err
-	}
+	e.made()
 	switch {
 	case ctx == nil:
 		return configError("Run: ctx is nil")
@@ -184,7 +183,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *redl
 		if consequence || errors.Is(err, ctx.Err()) {
 			err = nil
 		}
-		return false, errors.Join(contextError(ctx), err, unlockErr)
+		return false, errors.Join(reason.OfContext(ctx), err, unlockErr)
 	case !ended:
 		return false, errors.Join(err, unlockErr)
 	}
@@ -214,19 +213,10 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-ctx.Done():
-		return contextError(ctx)
+		return reason.OfContext(ctx)
 	case <-e.locker.Done():
 		return redlock.ErrClosed
 	}
-}
-
-// contextError returns ctx.Err(), with the cause if that is another error.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }
 
 // Resign ends the present term, if there is one. The context of lead ends, and when lead has
@@ -258,9 +248,7 @@ func (e *Elector) Lease() *redlock.Lease {
 // ignores its context. The context is there to fit the interfaces of schedulers: an Elector is a
 // gocron.Elector, for example.
 func (e *Elector) IsLeader(context.Context) error {
-	if err := e.made("IsLeader"); err != nil {
-		return err
-	}
+	e.made()
 	e.mu.Lock()
 	running, t, failed := e.running, e.term, e.failed
 	e.mu.Unlock()
@@ -286,9 +274,7 @@ func (e *Elector) IsLeader(context.Context) error {
 // healthy, also while masters are down: a restart of the process would not help. A negative duration
 // gives [redlock.ErrConfig].
 func (e *Elector) Healthy(after time.Duration) error {
-	if err := e.made("Healthy"); err != nil {
-		return err
-	}
+	e.made()
 	if after < 0 {
 		return configError(fmt.Sprintf("Healthy: %v: must not be negative", after))
 	}
@@ -346,6 +332,7 @@ func (e *Elector) endTerm(t *term) {
 }
 
 func (e *Elector) present() *term {
+	e.made()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.term

@@ -489,7 +489,7 @@ func TestElectorBadArguments(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	leader := func(ctx context.Context, e *election.Elector) error {
+	leader := func(ctx context.Context) error {
 		_, err := e.Leader(ctx)
 		return err
 	}
@@ -508,11 +508,7 @@ func TestElectorBadArguments(t *testing.T) {
 		"no Locker that New made":  elector(new(redlock.Locker), "r"),
 		"Run without a context":    e.Run(none, leading),
 		"Run without a lead":       e.Run(t.Context(), nil),
-		"Run without New":          new(election.Elector).Run(t.Context(), leading),
-		"Leader without New":       leader(t.Context(), new(election.Elector)),
-		"Leader without a context": leader(none, e),
-		"IsLeader without New":     new(election.Elector).IsLeader(t.Context()),
-		"Healthy without New":      new(election.Elector).Healthy(0),
+		"Leader without a context": leader(none),
 		"Healthy with less than 0": e.Healthy(-1),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig})

@@ -43,9 +43,6 @@ type Leader struct {
 // [redlock.ErrNoQuorum]. If the Locker is closed, it is [redlock.ErrClosed]. A nil ctx gives
 // [redlock.ErrConfig].
 func (e *Elector) Leader(ctx context.Context) (Leader, error) {
-	if err := e.made("Leader"); err != nil {
-		return Leader{}, err
-	}
 	own := e.Lease()
 	in, err := admin.Inspect(ctx, e.locker, e.resource)
 	switch {
@@ -62,13 +59,10 @@ func (e *Elector) Leader(ctx context.Context) (Leader, error) {
 // term that begins and ends within a second. The sequence ends when ctx ends or the Locker is
 // closed.
 func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
+	e.made()
 	return func(yield func(Leader, error) bool) {
-		err := e.made("Observe")
-		if err == nil && ctx == nil {
-			err = configError("Observe: ctx is nil")
-		}
-		if err != nil {
-			yield(Leader{}, err)
+		if ctx == nil {
+			yield(Leader{}, configError("Observe: ctx is nil"))
 			return
 		}
 		tick := time.NewTicker(observeEvery)

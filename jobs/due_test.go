@@ -113,27 +113,26 @@ func TestErrorsNameTheFunction(t *testing.T) {
 	run := func(context.Context, *redlock.Lease) error { return nil }
 	withPermit := func(context.Context, *semaphore.Lease) error { return nil }
 	var none context.Context
-	for name, call := range map[string]func(j *jobs.Locker, ctx context.Context, job string) error{
-		"Lock": func(j *jobs.Locker, ctx context.Context, job string) error { _, err := j.Lock(ctx, job); return err },
-		"LockAt": func(j *jobs.Locker, ctx context.Context, job string) error {
+	for name, call := range map[string]func(ctx context.Context, job string) error{
+		"Lock": func(ctx context.Context, job string) error { _, err := j.Lock(ctx, job); return err },
+		"LockAt": func(ctx context.Context, job string) error {
 			_, err := j.LockAt(ctx, job, time.Now())
 			return err
 		},
-		"Run":   func(j *jobs.Locker, ctx context.Context, job string) error { return j.Run(ctx, job, run) },
-		"RunAt": func(j *jobs.Locker, ctx context.Context, job string) error { return j.RunAt(ctx, job, time.Now(), run) },
-		"RunWithPermit": func(j *jobs.Locker, ctx context.Context, job string) error {
+		"Run":   func(ctx context.Context, job string) error { return j.Run(ctx, job, run) },
+		"RunAt": func(ctx context.Context, job string) error { return j.RunAt(ctx, job, time.Now(), run) },
+		"RunWithPermit": func(ctx context.Context, job string) error {
 			return j.RunWithPermit(ctx, job, 1, withPermit)
 		},
-		"RunWithPermitAt": func(j *jobs.Locker, ctx context.Context, job string) error {
+		"RunWithPermitAt": func(ctx context.Context, job string) error {
 			return j.RunWithPermitAt(ctx, job, time.Now(), 1, withPermit)
 		},
 	} {
 		for what, err := range map[string]error{
-			"no name":     call(j, t.Context(), ""),
-			"a long name": call(j, t.Context(), strings.Repeat(name[:1], 600)),
-			"a queue":     call(j, t.Context(), name+"~queue"),
-			"no context":  call(j, none, "r"),
-			"no Locker":   call(nil, t.Context(), "r"),
+			"no name":     call(t.Context(), ""),
+			"a long name": call(t.Context(), strings.Repeat(name[:1], 600)),
+			"a queue":     call(t.Context(), name+"~queue"),
+			"no context":  call(none, "r"),
 		} {
 			locktest.WantMatch(t, name+" with "+what, err, []error{redlock.ErrConfig})
 			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.Contains(fmt.Sprint(err), "CheckResource") {

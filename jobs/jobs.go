@@ -46,6 +46,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/semaphore"
 )
 
@@ -61,7 +62,7 @@ const (
 // time. Another machine may have made the run.
 var ErrLate = errors.New("too late for the run")
 
-// Locker takes the locks of jobs. Call [New] to make one. A Locker is safe for concurrent use.
+// Locker takes the locks of jobs. Call [New] to make one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
 type Locker struct {
 	locker   *redlock.Locker
 	settings redlock.Settings // of the locks of jobs
@@ -88,8 +89,8 @@ type Locker struct {
 // locker is nil; if [redlock.Locker.Lock] would refuse opts; and with [redlock.WithReentry] or
 // [redlock.Shared], which would let a job run twice.
 func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
-	if locker == nil {
-		return nil, configError("New: the Locker is nil")
+	if !door.Made(locker) {
+		return nil, configError("New: the Locker is nil, or was not made by New")
 	}
 	settings, err := locker.Settings(opts...)
 	if err == nil {
@@ -106,12 +107,12 @@ func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 	return &Locker{locker: locker, settings: settings, opts: opts, now: time.Now, failed: make(map[string]bool)}, nil
 }
 
-// made returns an error if New has not made the Locker.
-func (l *Locker) made(name string) error {
+// made returns the Locker, and panics if New has not made it.
+func (l *Locker) made() *Locker {
 	if l == nil || l.locker == nil {
-		return configError(name + ": the Locker is nil, or was not made by New")
+		panic("jobs: the Locker was not made by New")
 	}
-	return nil
+	return l
 }
 
 func configError(text string) error {
@@ -137,7 +138,7 @@ func named(name string, err error) error {
 // the process. A machine that comes later than the window refuses the run by its own clock. The other
 // half, less what clocks run apart in that time, is for the difference between the clocks of two
 // machines.
-func (l *Locker) Window() time.Duration { return l.settings.MaxTTL / 2 }
+func (l *Locker) Window() time.Duration { return l.made().settings.MaxTTL / 2 }
 
 // Schedule has the due times of a job. All machines must have the same: a time of day needs the same
 // time zone everywhere. A Schedule of robfig/cron is one, except that of an interval ("@every"): it
@@ -227,9 +228,7 @@ func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, 
 }
 
 func (l *Locker) lockAt(ctx context.Context, name, job string, due time.Time) (*Lock, error) {
-	if err := l.made(name); err != nil {
-		return nil, err
-	}
+	l.made()
 	lease, err := at(ctx, l, name, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
 		return l.locker.TryLock(ctx, record, opts...)
 	}, func(opts []redlock.LockOption) (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, opts...) })
@@ -393,9 +392,7 @@ func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
 }
 
 func (l *Locker) lockNow(ctx context.Context, name, job string) (*Lock, error) {
-	if err := l.made(name); err != nil {
-		return nil, err
-	}
+	l.made()
 	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) {
 		lease, err := l.locker.TryLock(ctx, job, l.opts...)
 		return lease, named(name, err)
@@ -437,9 +434,7 @@ func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run
 }
 
 func (l *Locker) runWithPermit(ctx context.Context, name, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
-	if err := l.made(name); err != nil {
-		return err
-	}
+	l.made()
 	if run == nil {
 		return configError(name + ": run is nil")
 	}
@@ -559,10 +554,10 @@ type Lock struct {
 // [redlock.Locker.Close], the job may not have been alone: the error matches [redlock.ErrNotHeld]. As
 // schedulers drop this error, it is logged, too.
 func (l *Lock) Unlock(ctx context.Context) error {
-	switch {
-	case l == nil || l.of == nil:
-		return configError("Unlock: the Lock is nil, or the zero value")
-	case ctx != nil:
+	if l == nil || l.of == nil {
+		panic("jobs: no call has returned this Lock: look at the error of the call before the Lock")
+	}
+	if ctx != nil {
 		defer l.over()
 	}
 	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))

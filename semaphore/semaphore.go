@@ -1,5 +1,4 @@
-// Package semaphore limits how many permits are held at the same time, over all processes, on the
-// exported API of package redlock alone.
+// Package semaphore limits how many permits are held at the same time, over all processes.
 //
 // # Promise
 //
@@ -47,6 +46,9 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/several"
 )
 
@@ -59,7 +61,7 @@ type Locker interface {
 	LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error)
 }
 
-// Semaphore hands out permits. Call [New] to make one. It is safe for concurrent use.
+// Semaphore hands out permits. Call [New] to make one: methods of a nil or zero Semaphore panic. It is safe for concurrent use.
 type Semaphore struct {
 	locker  Locker
 	name    string
@@ -85,8 +87,8 @@ type Semaphore struct {
 // Two Semaphores of one name and one Locker work, and their callers stand in one line. Only what each
 // knows of unused permits is its own: a call may try a permit first that the other one uses.
 func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
-	if l == nil {
-		return nil, fmt.Errorf("%w: semaphore: the Locker is nil", redlock.ErrConfig)
+	if !door.Made(l) {
+		return nil, fmt.Errorf("%w: semaphore: the Locker is nil, or was not made by New", redlock.ErrConfig)
 	}
 	s := &Semaphore{locker: l, name: name, base: slices.Clone(opts), uses: make(map[int]int), differs: make(map[string]bool)}
 	settings, err := l.Settings(opts...)
@@ -116,6 +118,7 @@ func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semap
 
 // Permits returns the number of permits that this Semaphore uses.
 func (s *Semaphore) Permits() int {
+	s.made()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.permits
@@ -127,9 +130,7 @@ func (s *Semaphore) Permits() int {
 // more permits than there are now: these are refused. If permits is out of bounds, the error
 // matches [redlock.ErrConfig], and nothing changes.
 func (s *Semaphore) Resize(permits int) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+	s.made()
 	if permits < 1 || permits > MaxPermits {
 		return s.configErrorf("%d permits: must be from 1 to %d", permits, MaxPermits)
 	}
@@ -173,29 +174,12 @@ func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc
 	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, &holding{l.Context()}))
 }
 
-// whole returns the lease of the permits: nil if no call has returned the Lease.
-func (l *Lease) whole() *several.Lease {
-	if l == nil {
-		return nil
-	}
-	return l.Lease
-}
-
-// Err is [several.Lease.Err].
-func (l *Lease) Err() error { return l.whole().Err() }
-
-// Extend is [several.Lease.Extend].
-func (l *Lease) Extend(ctx context.Context) error { return l.whole().Extend(ctx) }
-
-// Unlock is [several.Lease.Unlock].
-func (l *Lease) Unlock(ctx context.Context) error { return l.whole().Unlock(ctx) }
-
 // During is [several.Lease.During].
 func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *several.Lease) error) error {
-	if ctx != nil && l.Err() == nil {
+	if ctx != nil {
 		ctx = context.WithValue(ctx, inside{l.of}, &holding{l.Context()})
 	}
-	return l.whole().During(ctx, fn)
+	return l.Lease.During(ctx, fn)
 }
 
 // inside is the key of the context of work under a lease, and holding its value.
@@ -257,9 +241,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 // Do calls fn while n permits are held, and returns fn's error joined with the error of Unlock. The
 // context of fn ends with ctx or with the lease.
 func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, lease *Lease) error) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+	s.made()
 	if fn == nil {
 		return s.configErrorf("fn is nil")
 	}
@@ -270,18 +252,15 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, 
 	return lease.During(ctx, func(ctx context.Context, _ *several.Lease) error { return fn(ctx, lease) })
 }
 
-// made returns an error if New has not made the Semaphore.
-func (s *Semaphore) made() error {
+// made panics if New has not made the Semaphore.
+func (s *Semaphore) made() {
 	if s == nil || s.locker == nil {
-		return fmt.Errorf("%w: semaphore: the Semaphore is nil, or was not made by New", redlock.ErrConfig)
+		panic("semaphore: the Semaphore was not made by New")
 	}
-	return nil
 }
 
 func (s *Semaphore) check(ctx context.Context, n int) error {
-	if err := s.made(); err != nil {
-		return err
-	}
+	s.made()
 	if ctx == nil {
 		return s.configErrorf("ctx is nil")
 	}
@@ -314,7 +293,7 @@ func (s *Semaphore) busy() bool {
 // was granted beyond n would stay taken.
 func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease, err error) {
 	if ctx.Err() != nil {
-		return nil, s.refused(contextError(ctx))
+		return nil, s.refused(reason.OfContext(ctx))
 	}
 	err = s.refused(redlock.ErrTaken)
 	var refused []int
@@ -347,7 +326,7 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 			case len(got) < n:
 				got = append(got, le)
 			default:
-				giveBack(le)
+				door.GiveBack(le)
 				refused = append(refused, permits[i])
 			}
 		}
@@ -359,9 +338,9 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 		for _, le := range got {
 			refused = append(refused, s.permit(le))
 		}
-		giveBack(got...)
+		door.GiveBack(got...)
 		if ctx.Err() != nil {
-			err = s.refused(contextError(ctx), err)
+			err = s.refused(reason.OfContext(ctx), err)
 		}
 		return nil, err
 	}
@@ -381,7 +360,7 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease, err error) 
 		for _, le := range got {
 			s.put(true, s.permit(le))
 		}
-		giveBack(got...)
+		door.GiveBack(got...)
 		return nil, fmt.Errorf("semaphore %q: %w", s.name, err)
 	}
 	for _, le := range got {
@@ -400,14 +379,14 @@ func (s *Semaphore) presentTerms() *several.Terms {
 }
 
 // resource returns the name of the lock of a permit; permits count from 1 there.
-func (s *Semaphore) resource(number int) string { return s.name + "~" + strconv.Itoa(number) }
+func (s *Semaphore) resource(number int) string { return s.name + wire.OneOf + strconv.Itoa(number) }
 
 // turn returns the name of the lock of the caller that wants several permits and waits.
 func (s *Semaphore) turn() string { return s.name + "/turn" }
 
 // permit returns the permit of a lease, from 0.
 func (s *Semaphore) permit(le *redlock.Lease) int {
-	number, _ := strconv.Atoi(le.Resource()[len(s.name)+1:])
+	_, number := wire.CutNumber(le.Resource())
 	return number - 1
 }
 
@@ -448,13 +427,6 @@ func (s *Semaphore) put(free bool, permits ...int) {
 		default:
 			s.unused = slices.Insert(s.unused, 0, p)
 		}
-	}
-}
-
-// giveBack unlocks leases, and does not wait for the masters' answers.
-func giveBack(leases ...*redlock.Lease) {
-	for _, le := range leases {
-		go func() { _ = le.Unlock(context.Background()) }()
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
 )
 
 // wait waits for n permits. It begins anew if the number of permits changes, or if something that it
@@ -44,7 +45,7 @@ func (s *Semaphore) together(ctx context.Context, n int) ([]*redlock.Lease, erro
 	if err != nil {
 		return nil, err
 	}
-	defer giveBack(turn)
+	defer door.GiveBack(turn)
 	inner, cancel := terms.Keep(ctx, turn)
 	defer cancel()
 	got, err := s.any(inner, n)
@@ -96,7 +97,7 @@ func (s *Semaphore) any(ctx context.Context, n int) ([]*redlock.Lease, error) {
 	for _, le := range got {
 		if le != nil {
 			s.put(true, s.permit(le))
-			giveBack(le)
+			door.GiveBack(le)
 		}
 	}
 	if errors.Is(err, errResized) {
@@ -109,13 +110,4 @@ func (s *Semaphore) any(ctx context.Context, n int) ([]*redlock.Lease, error) {
 	}
 	s.compare(err)
 	return nil, fmt.Errorf("semaphore %q: %w", s.name, err)
-}
-
-// contextError returns ctx.Err(), with the cause if that is another error.
-func contextError(ctx context.Context) error {
-	err, cause := ctx.Err(), context.Cause(ctx)
-	if errors.Is(cause, err) {
-		return cause
-	}
-	return fmt.Errorf("%w: %w", err, cause)
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
 )
 
 // Lease is one lease that consists of leases on single resources, its parts. It is lost as soon as
@@ -19,7 +20,7 @@ import (
 // by Unlock.
 //
 // A part can be unlocked or detached by itself. The lease goes on with the other parts, and ends
-// with the last one.
+// with the last one. Methods of a nil or zero Lease panic.
 type Lease struct {
 	*ending
 	parts []*redlock.Lease // sorted by resource
@@ -95,7 +96,7 @@ func (e *ending) lost(cause error) {
 	for _, part := range e.copies {
 		longest = max(longest, part.Validity())
 	}
-	time.AfterFunc(longest+e.grace, func() { giveBack(standing(slices.Concat(e.copies, e.kept))...) })
+	time.AfterFunc(longest+e.grace, func() { door.GiveBack(standing(slices.Concat(e.copies, e.kept))...) })
 }
 
 // overdue returns an error after the end of WithMaxHold, and how long it is until then.
@@ -154,11 +155,11 @@ func under(ctx context.Context, leases []*redlock.Lease) (values context.Context
 
 // Parts returns the leases on the single resources, sorted by name. Each has a fencing token of its
 // own.
-func (l *Lease) Parts() []*redlock.Lease { return slices.Clone(l.parts) }
+func (l *Lease) Parts() []*redlock.Lease { return slices.Clone(l.made().parts) }
 
 // Part returns the lease on a resource, or nil if the lease has no such part.
 func (l *Lease) Part(resource string) *redlock.Lease {
-	i := slices.IndexFunc(l.parts, func(part *redlock.Lease) bool { return part.Resource() == resource })
+	i := slices.IndexFunc(l.made().parts, func(part *redlock.Lease) bool { return part.Resource() == resource })
 	if i < 0 {
 		return nil
 	}
@@ -167,13 +168,13 @@ func (l *Lease) Part(resource string) *redlock.Lease {
 
 // Context returns a context that ends with the lease. Its cause matches [redlock.ErrLost] and names
 // the resource that was lost, or it matches [redlock.ErrReleased] or [redlock.ErrDetached].
-func (l *Lease) Context() context.Context { return l.ctx }
+func (l *Lease) Context() context.Context { return l.made().ctx }
 
 // Within returns a context for work under the lease. It ends with ctx, with the lease, or when the
 // returned function is called. [redlock.Locker.Close] ends it, too, and keeps the parts until that call, for
 // 10 s at most. Within panics if ctx is nil.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	inner, cancel, over := l.within(ctx)
+	inner, cancel, over := l.made().within(ctx)
 	return inner, func() { cancel(); over() }
 }
 
@@ -216,19 +217,16 @@ func (l *Lease) Err() error {
 	return err
 }
 
-// made returns an error if no call has returned the Lease.
-func (l *Lease) made() error {
+// made returns the Lease, and panics if no call has returned it.
+func (l *Lease) made() *Lease {
 	if l == nil || l.ending == nil {
-		return configErrorf("the Lease is nil, or the zero value")
+		panic("several: no call has returned this Lease: look at the error of the call before the Lease")
 	}
-	return nil
+	return l
 }
 
 func (l *Lease) state() (left time.Duration, err error) {
-	if err := l.made(); err != nil {
-		return 0, err
-	}
-	if l.ctx.Err() != nil {
+	if l.made().ctx.Err() != nil {
 		return 0, context.Cause(l.ctx)
 	}
 	if left, err = l.overdue(); err != nil {
@@ -269,17 +267,15 @@ func (l *Lease) Extend(ctx context.Context) error {
 // parts, and matches [redlock.ErrNotHeld] and [redlock.ErrLost]. After an error it may be called again. A nil ctx
 // is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) Unlock(ctx context.Context) error {
+	l.made()
 	if ctx == nil {
 		return configErrorf("Unlock: ctx is nil")
-	}
-	if err := l.made(); err != nil {
-		return err
 	}
 	over := l.Err()
 	lost := errors.Is(over, redlock.ErrLost)
 	if lost {
 		l.end(over)
-		giveBack(l.kept...)
+		door.GiveBack(l.kept...)
 	}
 	l.end(redlock.ErrReleased) // before a part can be handed over to the next holder
 	errs := each(l.parts, func(part *redlock.Lease) error { return part.Unlock(ctx) })
@@ -301,11 +297,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 // more than 10 s after [redlock.Locker.Close], that matches [redlock.ErrNotHeld] and [redlock.ErrClosed].
 // The context of fn is that of [Lease.Within]. A nil ctx or fn is refused, with [redlock.ErrConfig], and ends nothing.
 func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
+	l.made()
 	if ctx == nil || fn == nil {
 		return configErrorf("During: ctx or fn is nil")
-	}
-	if err := l.made(); err != nil {
-		return err
 	}
 	inner, cancel, over := l.within(ctx)
 	defer over() // when the parts were given back

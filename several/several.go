@@ -1,4 +1,4 @@
-// Package several locks several resources at once, on the exported API of package redlock alone.
+// Package several locks several resources at once.
 // Each resource has a lease of its own, exclusive or shared, so exclusion and fencing tokens are
 // those of [redlock.Locker.Lock]. A part can be adopted, inspected, extended and broken like any
 // other lease.
@@ -38,6 +38,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Locker has the methods of a [redlock.Locker] that the package needs.
@@ -74,7 +76,7 @@ func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption
 		return nil, err
 	}
 	for _, name := range c.names {
-		if queue := strings.TrimRight(name, "0123456789"); queue != name && strings.HasSuffix(queue, "~") {
+		if wire.QueueOf(name) != name {
 			return nil, configErrorf("Lock: resource %q is one of several, for any of which LockAny waits", name)
 		}
 	}
@@ -99,12 +101,12 @@ func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOpt
 	defer cancel(nil)
 	held, errs := c.try(inner, c.names, func() { cancel(errAnother) })
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil && !errors.Is(err, errAnother) }); i >= 0 {
-		giveBack(held...)
+		door.GiveBack(held...)
 		return nil, errs[i]
 	}
 	lease, err := c.Join(ctx, held...)
 	if err != nil {
-		giveBack(held...)
+		door.GiveBack(held...)
 	}
 	return lease, err
 }
@@ -235,7 +237,7 @@ func (c *call) once(ctx context.Context) (lease *Lease, again bool, err error) {
 	var held []*redlock.Lease // on the first of the names
 	defer func() {
 		if lease == nil {
-			giveBack(held...)
+			door.GiveBack(held...)
 		}
 	}()
 	inner, kept := ctx, 0
@@ -265,7 +267,7 @@ func (c *call) once(ctx context.Context) (lease *Lease, again bool, err error) {
 		}
 		switch {
 		case err == errCutOff:
-			giveBack(held...)
+			door.GiveBack(held...)
 			held = nil
 			err = c.outwait(ctx, name)
 			return nil, err == nil, err
@@ -291,19 +293,10 @@ func (c *call) try(ctx context.Context, names []string, failed func()) ([]*redlo
 	})
 	done()
 	if i := slices.IndexFunc(errs, func(err error) bool { return err != nil }); i >= 0 {
-		giveBack(leases[i:]...)
+		door.GiveBack(leases[i:]...)
 		leases = leases[:i]
 	}
 	return leases, errs
-}
-
-// giveBack unlocks leases, and does not wait for the masters' answers. It skips nil.
-func giveBack(leases ...*redlock.Lease) {
-	for _, le := range leases {
-		if le != nil {
-			go func() { _ = le.Unlock(context.Background()) }()
-		}
-	}
 }
 
 // inParallel calls f with 0 to n-1 at the same time, and returns when all calls have.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
 )
 
 // Terms are the options of a lease that consists of parts, as of [Lock], [TryLock] and [Do]. A
@@ -33,8 +34,8 @@ type Terms struct {
 // NewTerms returns the terms of some options. It asks no master. If an option cannot work, the error
 // matches [redlock.ErrConfig]. [redlock.WithReentry] cannot: it is for single resources.
 func NewTerms(l Locker, opts ...redlock.LockOption) (*Terms, error) {
-	if l == nil {
-		return nil, configErrorf("the Locker is nil")
+	if !door.Made(l) {
+		return nil, configErrorf("the Locker is nil, or was not made by New")
 	}
 	settings, err := l.Settings(opts...)
 	switch {
@@ -101,12 +102,12 @@ func (t *Terms) Join(ctx context.Context, parts ...*redlock.Lease) (*Lease, erro
 		kept, err = t.hold(parts)
 	}
 	if err != nil {
-		giveBack(kept...)
+		door.GiveBack(kept...)
 		return nil, fmt.Errorf("several: %w: %w", redlock.ErrNotAcquired, err)
 	}
 	e := &ending{grace: t.Settings.Grace, kept: kept}
 	if len(kept) > 0 {
-		time.AfterFunc(t.Settings.MinHold, func() { giveBack(kept...) })
+		time.AfterFunc(t.Settings.MinHold, func() { door.GiveBack(kept...) })
 	}
 	lease := join(ctx, e, parts)
 	if t.Settings.MaxHold > 0 {

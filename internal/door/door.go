@@ -1,5 +1,5 @@
-// Package door is how package admin gets at the nodes of a Locker, internal/telemetry at a Locker that is made, and
-// tests at its lines, past the exported API. The command reads addresses by it.
+// Package door is how other packages of the module get past the exported API of package redlock: admin to the nodes of a
+// Locker, internal/telemetry to a Locker that is made, tests to its lines, and the command to the reader of addresses.
 package door
 
 import (
@@ -22,6 +22,23 @@ type Room struct {
 	// TellBroken tells the leases of this Locker on a resource which nodes have a placeholder in
 	// the place of whose key: by index the token, or "".
 	TellBroken func(resource string, taken []string)
+}
+
+// Made reports whether an argument is a Locker: it is not nil, and a *redlock.Locker was made by New. Package redlock sets
+// Made.
+var Made func(locker any) bool
+
+// GiveBack unlocks leases, and does not wait for the masters' answers. It skips nil.
+func GiveBack[L interface {
+	comparable
+	Unlock(context.Context) error
+}](leases ...L) {
+	var none L
+	for _, le := range leases {
+		if le != none {
+			go func() { _ = le.Unlock(context.Background()) }()
+		}
+	}
 }
 
 // Enter begins a call on a Locker, which is a *redlock.Locker. The caller calls Leave at its end.
