@@ -17,5 +17,5 @@
 //   - contenders_test.go: each contender works
 //
 // internal/contender has the contenders behind one interface, and internal/measure the load that all
-// benchmarks put on them. etcd compares with etcd.
+// benchmarks put on them.
 package bench

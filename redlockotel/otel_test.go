@@ -11,7 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/codes"
@@ -24,58 +24,40 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
-	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/telemetry"
 	"github.com/d0720281/redlock/redlockotel"
 	"github.com/d0720281/redlock/redlocktest"
 )
 
-const (
-	ttl      = 5 * time.Second
-	resource = "customer-4711"
-)
+const resource = "customer-4711"
 
-// scene is a Locker with masters of its own, and what it reports.
+// scene is a Locker with masters of its own, and what it reports. It is made in a bubble of testing/synctest.
 type scene struct {
-	t      *testing.T
-	procs  []*masters.Process
-	locker *redlock.Locker
-	spans  *tracetest.InMemoryExporter
-	tracer trace.Tracer
+	t       *testing.T
+	masters []*redlocktest.Master
+	locker  *redlock.Locker
+	spans   *tracetest.InMemoryExporter
+	tracer  trace.Tracer
 }
 
-func newScene(t *testing.T, n int, opts ...redlockotel.Option) *scene {
-	t.Helper()
-	s := &scene{t: t, procs: redistest.Masters(t, n), spans: tracetest.NewInMemoryExporter()}
+func newScene(t *testing.T, opts ...redlockotel.Option) *scene {
+	cluster := redlocktest.Start(t, 3)
+	s := &scene{t: t, masters: cluster.Masters(), spans: tracetest.NewInMemoryExporter()}
 	tracers := sdktrace.NewTracerProvider(sdktrace.WithSyncer(s.spans))
 	s.tracer = tracers.Tracer("test")
 	opts = append(opts, redlockotel.WithTracerProvider(tracers))
-	var err error
-	s.locker, err = redlock.New(redistest.Addrs(s.procs), redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl/4),
-		redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithTracer(redlockotel.Tracer(opts...)))
-	s.must(err)
-	t.Cleanup(func() { _ = s.locker.Close() }) // some tests leave no master to confirm a release
-	redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), s.locker) == nil }, "the masters vote")
+	s.locker = cluster.Locker(redlock.WithoutRenewal(), redlock.WithLogger(nil), redlock.WithTracer(redlockotel.Tracer(opts...)))
 	return s
-}
-
-func (s *scene) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
-	}
 }
 
 // scenario acquires leases in each way.
 func (s *scene) scenario(ctx context.Context) {
 	t := s.t
 	lease, err := s.locker.Lock(ctx, resource)
-	s.must(err)
-	s.must(lease.Extend(ctx))
+	locktest.Must(s.t, err)
+	locktest.Must(s.t, lease.Extend(ctx))
 	_, err = s.locker.TryLock(ctx, resource)
 	if !errors.Is(err, redlock.ErrTaken) {
 		t.Fatalf("got %v, want ErrTaken", err)
@@ -88,11 +70,11 @@ func (s *scene) scenario(ctx context.Context) {
 		}
 		next <- le
 	}()
-	redistest.Eventually(t, 10*time.Second, func() bool { return s.locker.Stats().Waiting == 1 }, "another caller waits")
-	s.must(lease.Unlock(ctx))
+	synctest.Wait() // another caller waits
+	locktest.Must(s.t, lease.Unlock(ctx))
 	lease = <-next
-	for _, p := range s.procs[1:] {
-		s.must(p.Kill())
+	for _, m := range s.masters[1:] {
+		m.Kill()
 	}
 	if err := lease.Extend(ctx); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Fatalf("got %v, want ErrNoQuorum", err)
@@ -192,16 +174,11 @@ func TestMetrics(t *testing.T) {
 // without it, no text contains the name.
 func TestTraces(t *testing.T) {
 	for _, test := range []struct {
-		name string
 		opts []redlockotel.Option
 		want int // spans with the name of the resource
-	}{
-		{"without the resource", nil, 0},
-		{"with the resource", []redlockotel.Option{redlockotel.WithResource()}, 8},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			s := newScene(t, 3, test.opts...)
+	}{{nil, 0}, {[]redlockotel.Option{redlockotel.WithResource()}, 8}} {
+		synctest.Test(t, func(t *testing.T) {
+			s := newScene(t, test.opts...)
 			ctx, root := s.tracer.Start(t.Context(), "root")
 			s.scenario(ctx)
 			root.End()
@@ -262,21 +239,23 @@ func TestTraces(t *testing.T) {
 }
 
 // Each call that succeeds has an outcome.
-func TestOutcomes(t *testing.T) {
-	s := newScene(t, 3)
+func TestOutcomes(t *testing.T) { synctest.Test(t, testOutcomes) }
+
+func testOutcomes(t *testing.T) {
+	s := newScene(t)
 	ctx := t.Context()
 	lease, err := s.locker.TryLock(ctx, resource)
-	s.must(err)
-	s.must(lease.Extend(ctx))
-	s.must(lease.Downgrade(ctx))
-	s.must(lease.Unlock(ctx))
+	locktest.Must(s.t, err)
+	locktest.Must(s.t, lease.Extend(ctx))
+	locktest.Must(s.t, lease.Downgrade(ctx))
+	locktest.Must(s.t, lease.Unlock(ctx))
 	for _, lock := range []func() (*redlock.Lease, error){
 		func() (*redlock.Lease, error) { return s.locker.Lock(ctx, resource) },
 		func() (*redlock.Lease, error) { return s.locker.LockAny(ctx, resource, 2) },
 	} {
 		lease, err := lock()
-		s.must(err)
-		s.must(lease.Unlock(ctx))
+		locktest.Must(s.t, err)
+		locktest.Must(s.t, lease.Unlock(ctx))
 	}
 	told := make(map[string]string)
 	for _, span := range s.spans.GetSpans() {
