@@ -120,16 +120,14 @@ func (c *compose) load(name string, archive io.Reader, options ...string) {
 func (c *compose) redlockImage() string {
 	c.t.Helper()
 	made := "redlock-contrib/redlock:" + c.name()
-	path := filepath.Join(c.t.TempDir(), "redlock")
-	build := exec.CommandContext(c.t.Context(), "go", "build", "-o", path, "./cmd/redlock")
-	build.Dir, build.Env = "..", append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		c.t.Fatalf("%s: %v: %s", build, err, out)
+	path, err := command()
+	if err != nil {
+		c.t.Fatal(err)
 	}
 	program := []byte(read(c.t, path))
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
-	err := w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "redlock", Mode: 0o755, Size: int64(len(program))})
+	err = w.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: "redlock", Mode: 0o755, Size: int64(len(program))})
 	if err == nil {
 		_, err = w.Write(program)
 	}

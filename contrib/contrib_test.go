@@ -136,7 +136,7 @@ func TestConfiguration(t *testing.T) {
 	wantGood(t, urls)
 }
 
-// command builds the command redlock.
+// command builds the command redlock, which needs no libraries.
 var command = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "redlock-contrib-")
 	if err != nil {
@@ -144,7 +144,7 @@ var command = sync.OnceValues(func() (string, error) {
 	}
 	path := filepath.Join(dir, "redlock")
 	cmd := exec.Command("go", "build", "-o", path, "./cmd/redlock")
-	cmd.Dir, cmd.Stderr = "..", os.Stderr
+	cmd.Dir, cmd.Stderr, cmd.Env = "..", os.Stderr, append(os.Environ(), "CGO_ENABLED=0")
 	return path, cmd.Run()
 })
 

@@ -130,16 +130,6 @@ func TestKubernetesMasters(t *testing.T) {
 	manifests(t, mastersFile, "Service")[0].want(t, map[string]any{"spec/clusterIP": "None", "spec/selector": label, "spec/publishNotReadyAddresses": true})
 }
 
-// The lines of the configuration that matter.
-func TestConfigurationSays(t *testing.T) {
-	lines := strings.Split(read(t, "compose/redis.conf"), "\n")
-	for _, want := range []string{"appendonly yes", "appendfsync always", "maxmemory-policy noeviction", "aclfile /etc/redis/users.acl"} {
-		if !slices.Contains(lines, want) {
-			t.Errorf("redis.conf lacks %q", want)
-		}
-	}
-}
-
 // The jobs name all masters, and their command lines are taken by the command.
 func TestKubernetesJobs(t *testing.T) {
 	t.Parallel()

@@ -8,8 +8,6 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
-	"os/exec"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,23 +188,6 @@ func TestPublish(t *testing.T) {
 	defer log.SetOutput(log.Writer())
 	log.SetOutput(t.Output()) // where expvar says so first
 	redlockdebug.Publish(name, l)
-}
-
-// What this package needs is not for those who only lock.
-func TestRootStaysWithout(t *testing.T) {
-	path, err := exec.LookPath("go")
-	if err != nil {
-		t.Skip("needs the go command on the PATH: ", err)
-	}
-	out, err := exec.CommandContext(t.Context(), path, "list", "-f", `{{join .Imports "\n"}}`, "github.com/d0720281/redlock").Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, name := range []string{"net/http", "expvar", "html/template"} {
-		if slices.Contains(strings.Fields(string(out)), name) {
-			t.Errorf("the library imports %s, want it here alone", name)
-		}
-	}
 }
 
 func ExampleHandler() {

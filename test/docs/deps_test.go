@@ -42,6 +42,16 @@ func TestDependencies(t *testing.T) {
 	}
 }
 
+// What redlockdebug needs is not for those who only lock.
+func TestRootStaysWithout(t *testing.T) {
+	imports := strings.Fields(goOutput(t, "list", "-f", `{{join .Imports "\n"}}`, "."))
+	for _, name := range []string{"net/http", "expvar", "html/template"} {
+		if slices.Contains(imports, name) {
+			t.Errorf("the library imports %s", name)
+		}
+	}
+}
+
 // What a package may import, except for the standard library. The packages on top know no node. Neither do the clock watch
 // and the lines of callers.
 var mayImport = map[string][]string{
