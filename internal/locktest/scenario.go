@@ -1,6 +1,7 @@
 package locktest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,241 +14,406 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/reason"
-	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// Scenarios plays a text file: after "== name" a scenario on three fake masters in a bubble, one step a line.
+// Scenarios plays a text file: a scenario behind each line "== name", one step a line. scenario_words.go has the words.
 //
-//	lockers a b               a warm Locker for each name
-//	X = a.try [WORDS]         TryLock of "r"; WORDS: shared, reentry, manual, ttl=1s, name=other, in=Y (the context of lease Y)
-//	X = a.lock [WORDS]        Lock of "r" in a goroutine
-//	X waits, X got, X failed  whether that has returned, or waits for it
-//	X.unlock, X.extend, X.downgrade, X.detach, X.err, X.cause
-//	0 1 kill                  of nodes: kill, restart, empty, hang, resume, heal, erase, steal, noreply, latency T, clock T; all, queue: of "r"
-//	X,Y,Z.unlock             the same step for each
-//	X.fence > Y               also =, >=, <; X.mode = shared; 0 has VALUE; holding 0 1 2; left nothing; sleep T
+//	for T N                   first, for a table: the scenario is played once for each indented row below, with its words for $T and $N
+//	masters 5                 then; 3 if it is missing
+//	lockers a b [with WORDS]  a warm Locker for each name, with an uplink of its own
+//	sleep T                   as all times: 20ms, ttl, validity+1s
+//	X = a.try [WORDS]         TryLock of "r"; WORDS are options, name=other, in=Y (the context of lease Y), deadline=T, canceled
+//	X = a.lock [WORDS]        Lock of "r" in a goroutine; so is a.try with meanwhile, and X = Y.unlock, or another method of a lease
+//	X waits, X got, X failed  whether that has returned; the last two wait for it, for 20 s
+//	X.unlock, X.fence > Y     methods and values of a lease; a.close, of a Locker
+//	0 1 kill                  of nodes: by number; all, queue (the queue node of "r"), others (than that)
+//	X,Y,Z.unlock              the step for each of them
 //
-// Behind "->" stand the errors that a step returns, ok if none; then "in T" or "within T": how long it takes, or for got the
-// time since the last step that is neither got, failed nor waits.
+// Behind "->" stands the outcome: "taken" and other errors that the step's error matches, "not lost" for one that it must not
+// match, or ok; "in T", "within T" or "after T" for how long the step took, or for got and failed, when that call returned, from
+// the beginning of the last step that was an act, and no wait or check; last "says TEXT", which is in the error. An error without
+// a name fails.
 func Scenarios(t *testing.T, file string) {
 	text, err := os.ReadFile(file)
 	Must(t, err)
-	for one := range strings.SplitSeq("\n"+string(text), "\n== ") {
-		name, steps, _ := strings.Cut(one, "\n")
-		if name = strings.TrimSpace(name); name == "" {
-			continue
-		}
-		Subtest(t, name, 3, func(t *testing.T, b *Bubble) {
-			p := &play{Bubble: b, lockers: map[string]*redlock.Locker{}, leases: map[string]*redlock.Lease{}, waiters: map[string]*Waiter{}}
-			for line := range strings.Lines(steps) {
-				if line, _, _ = strings.Cut(strings.TrimSpace(line), "#"); line != "" {
-					p.step(line)
-				}
+	all, err := parse(file, string(text))
+	Must(t, err)
+	for _, s := range all {
+		Subtest(t, s.name, s.masters, func(t *testing.T, b *Bubble) {
+			if err := s.play(b); err != nil {
+				t.Error(err)
 			}
 		})
 	}
 }
 
+// fault is an error of the text, or a promise that is broken. It is thrown, unlike errors of the library.
+type fault string
+
+func throw(format string, args ...any) { panic(fault(fmt.Sprintf(format, args...))) }
+
+// catch calls do, and returns what it throws as an error.
+func catch(at string, do func()) (err error) {
+	defer func() {
+		switch f := recover().(type) {
+		case nil:
+		case fault:
+			err = fmt.Errorf("%s: %s", at, string(f))
+		default:
+			panic(f)
+		}
+	}()
+	do()
+	return nil
+}
+
+// scenario is one of a file.
+type scenario struct {
+	at, name string
+	masters  int
+	steps    []scenarioStep
+}
+
+type scenarioStep struct{ at, text string }
+
+// parse returns the scenarios of a file, those of a table one for each row.
+func parse(file, text string) (all []scenario, err error) {
+	var read []scenario
+	n := 0
+	for line := range strings.Lines(text) {
+		n++
+		at := fmt.Sprintf("%s:%d", file, n)
+		line, _, _ = strings.Cut(line, "#")
+		line = strings.TrimRight(line, " \t\n")
+		switch name, found := strings.CutPrefix(line, "== "); {
+		case found:
+			read = append(read, scenario{at: at, name: name, masters: 3})
+		case line == "":
+		case len(read) == 0:
+			return nil, fmt.Errorf("%s: %q is in no scenario", at, line)
+		default:
+			s := &read[len(read)-1]
+			s.steps = append(s.steps, scenarioStep{at, line})
+		}
+	}
+	for _, s := range read {
+		if err := catch(s.at, func() { all = append(all, s.rows()...) }); err != nil {
+			return nil, err
+		}
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("%s: no scenario", file)
+	}
+	return all, nil
+}
+
+// rows returns the scenario for each row of its table, or itself.
+func (s scenario) rows() (all []scenario) {
+	var columns []string
+	rows := [][]string{nil}
+	if len(s.steps) > 0 && strings.HasPrefix(s.steps[0].text, "for ") {
+		columns, rows = strings.Fields(s.steps[0].text)[1:], nil
+		for s.steps = s.steps[1:]; len(s.steps) > 0 && strings.HasPrefix(s.steps[0].text, " "); s.steps = s.steps[1:] {
+			rows = append(rows, strings.Fields(s.steps[0].text))
+		}
+	}
+	for _, row := range rows {
+		if len(row) != len(columns) {
+			throw("got the row %v for the columns %v", row, columns)
+		}
+		one := scenario{s.at, strings.TrimSpace(s.name + " " + strings.Join(row, " ")), s.masters, nil}
+		for _, step := range s.steps {
+			for i, column := range columns {
+				step.text = strings.ReplaceAll(step.text, "$"+column, row[i])
+			}
+			if n, found := strings.CutPrefix(step.text, "masters "); found && len(one.steps) == 0 {
+				var err error
+				if one.masters, err = strconv.Atoi(n); err != nil {
+					throw("%v", err)
+				}
+				continue
+			}
+			one.steps = append(one.steps, step)
+		}
+		all = append(all, one)
+	}
+	if len(all) == 0 || len(all[0].steps) == 0 {
+		throw("no steps, or a table without rows")
+	}
+	return all
+}
+
+// play is a scenario on its nodes.
 type play struct {
 	*Bubble
-	lockers map[string]*redlock.Locker
-	first   *redlock.Locker
+	lockers map[string]*locker
+	first   *locker
 	leases  map[string]*redlock.Lease
-	waiters map[string]*Waiter
-	acted   time.Time
+	calls   map[string]*call
+	ctx     context.Context // of the present step
+	acted   time.Time       // when the last act began
 }
 
-var sentinels = map[string]error{
-	"taken": redlock.ErrTaken, "noquorum": redlock.ErrNoQuorum, "lost": redlock.ErrLost, "released": redlock.ErrReleased,
-	"notheld": redlock.ErrNotHeld, "notacquired": redlock.ErrNotAcquired, "closed": redlock.ErrClosed, "reentry": redlock.ErrReentry,
-	"detached": redlock.ErrDetached, "expired": reason.Expired, "canceled": context.Canceled, "upgrade": reason.Upgrade,
+type locker struct {
+	*redlock.Locker
+	*Uplink
 }
 
-var nodeSteps = map[string]func(*virtual.Node){
-	"kill": (*virtual.Node).Kill, "restart": (*virtual.Node).Restart, "empty": (*virtual.Node).RestartEmpty, "hang": (*virtual.Node).Hang,
-	"resume": (*virtual.Node).Resume, "heal": (*virtual.Node).Heal, "noreply": (*virtual.Node).LoseReplies, "steal": Steal,
-	"erase": func(n *virtual.Node) { Erase(n); n.Put(redlock.DefaultKeyPrefix+"r~readers", "", 0) },
+// call is a call in a goroutine.
+type call struct {
+	*Waiter
+	name   string
+	cancel context.CancelFunc
+	seen   bool // got or failed
 }
 
-func (p *play) step(line string) {
-	p.T.Helper()
-	text, want, checked := strings.Cut(line, "->")
+// play returns the first fault.
+func (s scenario) play(b *Bubble) error {
+	p := &play{Bubble: b, lockers: map[string]*locker{}, leases: map[string]*redlock.Lease{}, calls: map[string]*call{}}
+	for _, step := range s.steps {
+		if err := catch(step.at+": "+strings.TrimSpace(step.text), func() { p.step(step.text) }); err != nil {
+			return err
+		}
+	}
+	for name, c := range p.calls {
+		if !c.seen {
+			return fmt.Errorf("%s: no step says whether %s got or failed", s.at, name)
+		}
+	}
+	return nil
+}
+
+// step does a step, for each of its subjects, and checks the outcome.
+func (p *play) step(text string) {
+	text, want, hasWant := strings.Cut(text, "->")
 	w := strings.Fields(text)
-	if names, rest, many := strings.Cut(w[0], ","); many { // the step for each of some names
-		verb := line[len(w[0]):]
-		if i := strings.LastIndex(rest, "."); i >= 0 {
-			verb, rest = rest[i:]+verb, rest[:i]
-		}
-		p.step(names + verb)
-		p.step(rest + verb)
-		return
+	if strings.HasPrefix(text, " ") || len(w) == 0 || hasWant && strings.TrimSpace(want) == "" {
+		throw("no step: it is indented, or nothing stands before or behind ->")
 	}
-	start, err := time.Now(), error(nil)
-	switch name, op, method := strings.Cut(w[0], "."); {
-	case w[0] == "lockers":
-		for _, name := range w[1:] {
-			p.lockers[name] = p.WarmLocker()
-		}
-		p.first = p.lockers[w[1]]
-	case w[0] == "sleep":
-		time.Sleep(p.duration(w[1]))
-	case w[0] == "left":
-		WantNothingLeft(p.Bubble)
-	case w[0] == "holding":
-		p.WantHolding("r", p.nodes(w[1:])...)
-	case len(w) > 2 && w[1] == "=" && !method:
-		err = p.call(w[0], strings.Split(w[2], "."), w[3:])
-	case len(w) == 2 && p.waiters[w[0]] != nil:
-		if err = p.await(w[0], w[1], start, want); w[1] == "waits" {
-			return
-		}
-		start = p.acted
-	case method && p.leases[name] != nil:
-		err = p.use(p.leases[name], op, w[1:])
+	began, names, words := time.Now(), strings.Split(w[0], ","), p.context(w[1:])
+	word, do := "", func(string) error { return nil }
+	methods, method, dotted := strings.Cut(w[0], ".")
+	switch {
+	case alone[w[0]].do != nil:
+		word, do = w[0], func(string) error { return run(p, alone, word, p, words) }
+	case dotted:
+		word, names = method, strings.Split(methods, ",")
+		do = func(name string) error { return p.of(name, word, words) }
+	case len(words) > 1 && words[0] == "=":
+		word, do = "=", func(name string) error { return p.begin(name, words[1], words[2:]) }
+	case p.calls[names[0]] != nil && len(words) > 0:
+		word, do = words[0], func(name string) error { return run(p, ofCall, word, known(p.calls, name), words[1:]) }
 	default:
-		p.fault(w)
+		nodes, rest := p.nodes(w)
+		word, do = rest[0], func(string) (err error) {
+			for _, n := range nodes {
+				err = cmp.Or(err, run(p, ofNode, word, p.Nodes[n], rest[1:]))
+			}
+			return err
+		}
 	}
-	p.check(line, want, checked, start, err)
-	if len(w) != 2 || p.waiters[w[0]] == nil {
-		p.acted = time.Now()
+	for _, name := range names {
+		start := time.Now()
+		err := do(name)
+		took := time.Since(start)
+		if word == "got" || word == "failed" {
+			took = p.calls[name].At.Sub(p.acted)
+		}
+		synctest.Wait()
+		check(want, took, err)
+	}
+	if !slices.Contains(looks, word) {
+		p.acted = began
 	}
 }
 
-func (p *play) call(name string, call, words []string) error {
-	l, ctx, resource := p.lockers[call[0]], p.T.Context(), "r"
+// A verb is what a step does with its subject. It takes so many words; -1 for any number.
+type verb[T any] struct {
+	words int
+	do    func(p *play, of T, w []string) error
+}
+
+// run does what a table says for a word.
+func run[T any](p *play, table map[string]verb[T], word string, of T, words []string) error {
+	verb, found := table[word]
+	if !found || verb.words >= 0 && len(words) != verb.words {
+		throw("unknown word %q, or not with %d words behind it", word, len(words))
+	}
+	return verb.do(p, of, words)
+}
+
+// known returns what has a name.
+func known[T any](all map[string]T, name string) T {
+	got, found := all[name]
+	if !found {
+		throw("nothing of this kind has the name %q", name)
+	}
+	return got
+}
+
+// of does a step of a lease or Locker.
+func (p *play) of(name, word string, words []string) error {
+	if l := p.lockers[name]; l != nil {
+		return run(p, ofLocker, word, l, words)
+	}
+	lease := known(p.leases, name)
+	if values[word] == nil || len(words) != 2 {
+		return run(p, ofLease, word, lease, words)
+	}
+	want, plus, _ := strings.Cut(words[1], "+") // Y+1, with Y's value
+	other := cmp.Or(p.leases[want], lease)
+	switch got := values[word](lease).(type) {
+	case string:
+		holds(word, got, words[0], map[bool]string{true: words[1], false: values[word](other).(string)}[p.leases[want] == nil])
+	case time.Duration:
+		holds(word, got, words[0], duration(words[1]))
+	case int64:
+		n, err := strconv.ParseInt(cmp.Or(plus, "0"), 10, 64)
+		if err != nil {
+			throw("%q is no number", plus)
+		}
+		holds(word, got, words[0], values[word](known(p.leases, want)).(int64)+n)
+	}
+	return nil
+}
+
+// begin makes a call that returns a lease, or, in a goroutine, one of a lease's methods.
+func (p *play) begin(name, what string, words []string) error {
+	who, method, _ := strings.Cut(what, ".")
+	if c := p.calls[name]; c != nil && !c.seen || p.lockers[name] != nil {
+		throw("%q is in use", name)
+	}
+	delete(p.calls, name)
+	ctx, cancel := context.WithCancel(p.ctx)
+	p.T.Cleanup(cancel)
+	waits, resource := method != "try" && method != "adopt", "r"
 	var opts []redlock.LockOption
 	for _, word := range words {
-		switch key, value, _ := strings.Cut(word, "="); key {
-		case "shared":
-			opts = append(opts, redlock.Shared())
-		case "reentry":
-			opts = append(opts, redlock.WithReentry())
-		case "manual":
-			opts = append(opts, redlock.WithoutRenewal())
-		case "ttl":
-			opts = append(opts, redlock.WithTTL(p.duration(value)))
-		case "name":
+		switch key, value, _ := strings.Cut(word, "="); {
+		case key == "name":
 			resource = value
-		case "in":
-			ctx = p.leases[value].Context()
+		case word == "meanwhile":
+			waits = true
 		default:
-			p.T.Fatalf("unknown word %q", word)
+			opt, of := option(word).(redlock.LockOption)
+			if !of {
+				throw("%q is no option of a lock", word)
+			}
+			opts = append(opts, opt)
 		}
 	}
-	if call[1] == "lock" {
-		p.waiters[name] = Begin(func() (*redlock.Lease, error) { return l.Lock(ctx, resource, opts...) })
+	var get func() (*redlock.Lease, error)
+	if of := p.leases[who]; of != nil && ofLease[method].words == 0 && len(words) == 0 {
+		do := known(ofLease, method).do
+		get = func() (*redlock.Lease, error) { return of, do(&play{ctx: ctx}, of, nil) }
+	} else {
+		l, take := known(p.lockers, who), known(takes, method)
+		get = func() (*redlock.Lease, error) { return take(l.Locker, ctx, resource, opts...) }
+	}
+	delete(p.leases, name)
+	if waits {
+		p.calls[name] = &call{Waiter: Begin(get), name: name, cancel: cancel}
 		return nil
 	}
-	lease, err := l.TryLock(ctx, resource, opts...)
-	p.leases[name] = lease
+	lease, err := get()
+	if err == nil {
+		p.leases[name] = lease
+	}
 	return err
 }
 
-func (p *play) await(name, what string, start time.Time, want string) (err error) {
-	w := p.waiters[name]
-	switch what {
-	case "waits":
-		if !w.Waits() {
-			p.T.Errorf("%s does not wait", name)
-		}
-	case "got":
-		p.leases[name] = p.Got(w)
-	}
-	return nil
-}
-
-func (p *play) use(lease *redlock.Lease, op string, w []string) error {
+// context takes the words for the context of a step out of its words.
+func (p *play) context(words []string) (rest []string) {
 	ctx := p.T.Context()
-	switch op {
-	case "unlock":
-		defer synctest.Wait()
-		return lease.Unlock(ctx)
-	case "extend":
-		return lease.Extend(ctx)
-	case "downgrade":
-		return lease.Downgrade(ctx)
-	case "detach":
-		return lease.Detach()
-	case "err":
-		return lease.Err()
-	case "cause":
-		<-lease.Context().Done()
-		return context.Cause(lease.Context())
-	case "mode":
-		if got := string(lease.Mode()); got != w[1] {
-			p.T.Errorf("mode: got %s, want %s", got, w[1])
+	for _, word := range words {
+		cancel := func() {}
+		switch key, value, _ := strings.Cut(word, "="); {
+		case key == "in":
+			ctx = known(p.leases, value).Context()
+		case key == "deadline":
+			ctx, cancel = context.WithTimeout(ctx, duration(value))
+		case word == "canceled":
+			ctx, cancel = context.WithCancel(ctx)
+			cancel()
+		default:
+			rest = append(rest, word)
 		}
-	case "fence":
-		a, b := lease.Fence(), p.leases[w[1]].Fence()
-		if ok := map[string]bool{"=": a == b, ">": a > b, ">=": a >= b, "<": a < b}[w[0]]; !ok {
-			p.T.Errorf("fence: got %d %s %d of %s", a, w[0], b, w[1])
-		}
+		p.T.Cleanup(cancel)
 	}
-	return nil
+	p.ctx = ctx
+	return rest
 }
 
-func (p *play) nodes(w []string) (list []int) {
-	for _, word := range w {
-		switch n, err := strconv.Atoi(word); {
-		case word == "all":
-			list = append(list, 0, 1, 2)
-		case word == "queue":
-			list = append(list, QueueNodeOf(p.first, "r"))
-		case err == nil:
+// nodes returns the nodes that a step names, and the words behind them.
+func (p *play) nodes(words []string) (list []int, rest []string) {
+	for i, word := range words {
+		n, err := strconv.Atoi(word)
+		switch {
+		case word == "all" || (word == "queue" || word == "others") && p.first != nil:
+			for n := range p.Nodes {
+				if word == "all" || (word == "queue") == (n == QueueNodeOf(p.first.Locker, "r")) {
+					list = append(list, n)
+				}
+			}
+		case err == nil && n >= 0 && n < len(p.Nodes):
 			list = append(list, n)
-		}
-	}
-	return list
-}
-
-func (p *play) fault(w []string) {
-	i := slices.IndexFunc(w, func(word string) bool {
-		_, err := strconv.Atoi(word)
-		return err != nil && word != "all" && word != "queue"
-	})
-	for _, n := range p.nodes(w[:i]) {
-		node := p.Nodes[n]
-		switch w[i] {
-		case "latency":
-			node.Latency(p.duration(w[i+1]), p.duration(w[i+1]))
-		case "clock":
-			node.RunClock(1, p.duration(w[i+1]))
-		case "has":
-			if got := node.Value("r"); got != w[i+1] {
-				p.T.Errorf("node %d: got %q", n, got)
-			}
+		case i > 0:
+			return list, words[i:]
 		default:
-			nodeSteps[w[i]](node)
+			throw("%q is no word, name or node", word)
 		}
 	}
+	throw("nothing behind the nodes")
+	return nil, nil
 }
 
-func (p *play) check(line, want string, checked bool, start time.Time, err error) {
-	p.T.Helper()
+// check compares the outcome of a step with what is promised.
+func check(want string, took time.Duration, err error) {
+	named := err == nil
+	want, says, _ := strings.Cut(want, "says ")
+	if !strings.Contains(fmt.Sprint(err), strings.TrimSpace(says)) {
+		throw("got %v, want %q in it", err, says)
+	}
 	words := strings.Fields(want)
-	took := time.Since(start)
 	for i := 0; i < len(words); i++ {
-		switch word := words[i]; word {
-		case "ok":
-		case "in", "within":
+		op, not := map[string]string{"in": "=", "within": "<=", "after": ">="}[words[i]], words[i] == "not"
+		if not || op != "" {
 			i++
-			if d := p.duration(words[i]); took > d || word == "in" && took != d {
-				p.T.Errorf("%s: took %v", line, took)
-			}
+		}
+		if i == len(words) {
+			throw("nothing behind %q", words[i-1])
+		}
+		switch {
+		case op != "":
+			holds("time", took, op, duration(words[i]))
+		case words[i] == "ok":
 		default:
-			if !errors.Is(err, sentinels[word]) || sentinels[word] == nil {
-				p.T.Errorf("%s: got %v", line, err)
+			named = named || !not
+			if errors.Is(err, known(sentinels, words[i])) == not {
+				throw("got %v", err)
 			}
 		}
 	}
-	if named := slices.ContainsFunc(words, func(w string) bool { return sentinels[w] != nil }); err != nil && !named {
-		p.T.Fatal(fmt.Sprintf("%s: got %v, want no error", line, err))
+	if !named {
+		throw("got %v, want no error, or its name", err)
 	}
 }
 
-func (p *play) duration(text string) time.Duration {
-	d, err := time.ParseDuration(text)
-	Must(p.T, err)
-	return d
+// holds checks a comparison.
+func holds[T cmp.Ordered](what string, got T, op string, want T) {
+	if !known(map[string]bool{"=": got == want, "!=": got != want, ">": got > want, ">=": got >= want, "<": got < want, "<=": got <= want}, op) {
+		throw("%s: got %v, want %s %v", what, got, op, want)
+	}
+}
+
+// duration returns a time, or the sum of several: validity+1s.
+func duration(text string) (sum time.Duration) {
+	for part := range strings.SplitSeq(text, "+") {
+		d, err := time.ParseDuration(part)
+		if err != nil {
+			d = known(durations, part)
+		}
+		sum += d
+	}
+	return sum
 }

@@ -92,6 +92,14 @@ func (c *cutConn) Write(p []byte) (int, error) {
 // LockerBy returns a Locker that has been warmed up, with an uplink of its own.
 func LockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker {
 	b.T.Helper()
+	l := ColdLockerBy(b, u, opts...)
+	b.Warm(l)
+	return l
+}
+
+// ColdLockerBy is LockerBy, without warming up.
+func ColdLockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker {
+	b.T.Helper()
 	masters := make([]*redis.Options, len(b.Nodes))
 	for i, n := range b.Nodes {
 		masters[i] = &redis.Options{Addr: n.Addr(), Dialer: u.dialer(n)}
@@ -102,6 +110,5 @@ func LockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker {
 	}
 	b.T.Cleanup(func() { _ = l.Close() })
 	b.Vouch()
-	b.Warm(l)
 	return l
 }
