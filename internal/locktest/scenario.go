@@ -20,6 +20,7 @@ import (
 //
 //	for T N                   first, for a table: the scenario is played once for each indented row below, with its words for $T and $N
 //	masters 5                 then; 3 if it is missing
+//	30 times                  the indented lines below, so often
 //	lockers a b [with WORDS]  a warm Locker for each name, with an uplink of its own
 //	sleep T                   as all times: 20ms, ttl, validity+1s
 //	X = a.try [WORDS]         TryLock of "r"; WORDS are options, name=other, in=Y (the context of lease Y), deadline=T, canceled
@@ -113,27 +114,32 @@ func (s scenario) rows() (all []scenario) {
 	rows := [][]string{nil}
 	if len(s.steps) > 0 && strings.HasPrefix(s.steps[0].text, "for ") {
 		columns, rows = strings.Fields(s.steps[0].text)[1:], nil
-		for s.steps = s.steps[1:]; len(s.steps) > 0 && strings.HasPrefix(s.steps[0].text, " "); s.steps = s.steps[1:] {
-			rows = append(rows, strings.Fields(s.steps[0].text))
+		var table []scenarioStep
+		for table, s.steps = indented(s.steps[1:]); len(table) > 0; table = table[1:] {
+			rows = append(rows, strings.Fields(table[0].text))
 		}
 	}
 	for _, row := range rows {
 		if len(row) != len(columns) {
 			throw("got the row %v for the columns %v", row, columns)
 		}
-		one := scenario{s.at, strings.TrimSpace(s.name + " " + strings.Join(row, " ")), s.masters, nil}
-		for _, step := range s.steps {
-			for i, column := range columns {
-				step.text = strings.ReplaceAll(step.text, "$"+column, row[i])
+		one := scenario{s.at, strings.TrimSpace(s.name + " " + strings.Join(row, " ")), s.masters, slices.Clone(s.steps)}
+		for i := range one.steps {
+			for k, column := range columns {
+				one.steps[i].text = strings.ReplaceAll(one.steps[i].text, "$"+column, row[k])
 			}
-			if n, found := strings.CutPrefix(step.text, "masters "); found && len(one.steps) == 0 {
-				var err error
-				if one.masters, err = strconv.Atoi(n); err != nil {
-					throw("%v", err)
+		}
+		if n, found := strings.CutPrefix(append(one.steps, scenarioStep{})[0].text, "masters "); found {
+			one.masters, one.steps = number(n), one.steps[1:]
+		}
+		for i := 0; i < len(one.steps); i++ {
+			if n, found := strings.CutSuffix(one.steps[i].text, " times"); found {
+				block, rest := indented(one.steps[i+1:])
+				for k := range block {
+					block[k].text = strings.TrimSpace(block[k].text)
 				}
-				continue
+				one.steps = slices.Concat(one.steps[:i], slices.Repeat(block, number(n)), rest)
 			}
-			one.steps = append(one.steps, step)
 		}
 		all = append(all, one)
 	}
@@ -141,6 +147,20 @@ func (s scenario) rows() (all []scenario) {
 		throw("no steps, or a table without rows")
 	}
 	return all
+}
+
+// indented returns the indented lines at the beginning of some, and the others.
+func indented(steps []scenarioStep) (block, rest []scenarioStep) {
+	n := slices.IndexFunc(append(steps, scenarioStep{}), func(s scenarioStep) bool { return !strings.HasPrefix(s.text, " ") })
+	return slices.Clone(steps[:n]), steps[n:]
+}
+
+func number(text string) int {
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		throw("%v", err)
+	}
+	return n
 }
 
 // play is a scenario on its nodes.
@@ -268,11 +288,7 @@ func (p *play) of(name, word string, words []string) error {
 	case time.Duration:
 		holds(word, got, words[0], duration(words[1]))
 	case int64:
-		n, err := strconv.ParseInt(cmp.Or(plus, "0"), 10, 64)
-		if err != nil {
-			throw("%q is no number", plus)
-		}
-		holds(word, got, words[0], values[word](known(p.leases, want)).(int64)+n)
+		holds(word, got, words[0], values[word](known(p.leases, want)).(int64)+int64(number(cmp.Or(plus, "0"))))
 	}
 	return nil
 }
@@ -349,6 +365,9 @@ func (p *play) nodes(words []string) (list []int, rest []string) {
 	for i, word := range words {
 		n, err := strconv.Atoi(word)
 		switch {
+		case strings.Contains(word, ",") && !strings.Contains(word, " "): // in a table: 0,1
+			more, _ := p.nodes(append(strings.Split(word, ","), "end"))
+			list = append(list, more...)
 		case word == "all" || (word == "queue" || word == "others") && p.first != nil:
 			for n := range p.Nodes {
 				if word == "all" || (word == "queue") == (n == QueueNodeOf(p.first.Locker, "r")) {

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/alicebob/miniredis/v2"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/reason"
@@ -29,7 +31,7 @@ var durations = map[string]time.Duration{
 }
 
 // looks are the words of waits and checks, from which no time is counted.
-var looks = []string{"sleep", "left", "holding", "waits", "got", "failed", "has", "requests", "err", "cause", "why",
+var looks = []string{"sleep", "left", "holding", "waits", "got", "failed", "has", "queued", "count", "requests", "marker", "err", "cause", "why",
 	"fence", "token", "mode", "owner", "validity"}
 
 // alone are the steps without a subject.
@@ -61,7 +63,7 @@ func (p *play) open(words []string) {
 	for _, word := range words[min(with+1, len(words)):] {
 		switch nodes, on := strings.CutPrefix(word, "on="); {
 		case on: // a list of some of the masters
-			list, _ := p.nodes(append(strings.Split(nodes, ","), "only"))
+			list, _ := p.nodes([]string{nodes, "only"})
 			bubble = p.Part(list...)
 		case word == "cold": // not warmed up
 			warm = false
@@ -173,6 +175,7 @@ var values = map[string]func(l *redlock.Lease) any{
 // ofLocker are the steps of a Locker.
 var ofLocker = map[string]verb[*locker]{
 	"close":   {0, func(_ *play, of *locker, _ []string) error { return of.Close() }},
+	"check":   {0, func(p *play, of *locker, _ []string) error { _, err := admin.Check(p.ctx, of.Locker); return err }},
 	"why":     {0, func(_ *play, of *locker, _ []string) error { return of.WhyWaiting("r") }},
 	"break":   {0, func(p *play, of *locker, _ []string) error { _, err := admin.Break(p.ctx, of.Locker, "r"); return err }},
 	"dies":    {0, func(_ *play, of *locker, _ []string) error { of.Dead.Store(true); return nil }}, // no data passes any more
@@ -189,17 +192,36 @@ var ofNode = map[string]verb[*virtual.Node]{
 	"heal":      suffer((*virtual.Node).Heal),
 	"blackhole": suffer((*virtual.Node).Blackhole),
 	"noreply":   suffer((*virtual.Node).LoseReplies),
-	"steal":     suffer(Steal), // another client has the key
-	"erase": suffer(func(n *virtual.Node) { // the keys of the lock are gone, as after DEL
-		Erase(n)
-		n.Put(redlock.DefaultKeyPrefix+"r~readers", "", 0)
-	}),
-	"latency": {1, func(_ *play, n *virtual.Node, w []string) error {
-		n.Latency(duration(w[0]), duration(w[0]))
+	"steal":     suffer(Steal),                                                                                       // another client has the key
+	"erase":     suffer(Erase),                                                                                       // the key of "r" is gone, as after DEL
+	"clock":     {1, func(_ *play, n *virtual.Node, w []string) error { n.RunClock(1, duration(w[0])); return nil }}, // is moved by
+	"latency": {-1, func(_ *play, n *virtual.Node, w []string) error { // of requests, and of replies if that is another one
+		n.Latency(duration(append(w, "no time")[0]), duration(append(w, "no time")[len(w)-1]))
 		return nil
-	}}, // each way
-	"clock": {1, func(_ *play, n *virtual.Node, w []string) error { n.RunClock(1, duration(w[0])); return nil }}, // is moved by
-	"has":   {1, func(_ *play, n *virtual.Node, w []string) error { holds("key", n.Value("r"), "=", w[0]); return nil }},
+	}},
+	"calls": {1, func(_ *play, n *virtual.Node, w []string) error { // another process for "r", whose turn lasts so long
+		n.Put(redlock.DefaultKeyPrefix+"r~turn", "another", duration(w[0]))
+		return nil
+	}},
+	"queued": {1, func(_ *play, n *virtual.Node, w []string) error { // so many processes wait for "r"
+		n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+			all, _ := r.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
+			holds("queued", len(all), "=", number(w[0]))
+		})
+		return nil
+	}},
+	"count": suffer((*virtual.Node).ForgetCalls), // the requests from now on
+	"requests": {3, func(_ *play, n *virtual.Node, w []string) error { // for "r": acquire <= 30
+		holds(w[0], n.Seen(w[0], "r"), w[1], number(w[2]))
+		return nil
+	}},
+	"marker": {3, func(_ *play, n *virtual.Node, w []string) error { // a field of the node's marker: born = 0
+		n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
+			holds(w[0], r.HGet(redlock.DefaultKeyPrefix+"~guard", w[0]), w[1], w[2])
+		})
+		return nil
+	}},
+	"has": {1, func(_ *play, n *virtual.Node, w []string) error { holds("key", n.Value("r"), "=", w[0]); return nil }},
 }
 
 func suffer(do func(*virtual.Node)) verb[*virtual.Node] {

@@ -2,7 +2,6 @@ package sharing_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -10,11 +9,9 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
@@ -31,159 +28,6 @@ func read(b *locktest.Bubble, l *redlock.Locker, opts ...redlock.LockOption) *re
 	locktest.Must(b.T, err)
 	synctest.Wait()
 	return lease
-}
-
-// Any number of readers have the resource together, each after one round trip. A writer has it alone.
-//
-// Source: ALGORITHM section 12.
-func TestVirtualReaders(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		one, two := b.WarmLocker(), b.WarmLocker()
-		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
-		var readers []*redlock.Lease
-		for i := range 6 {
-			start := time.Now()
-			readers = append(readers, read(b, []*redlock.Locker{one, two}[i%2]))
-			locktest.WantSince(t, "TryLock", start, 20*time.Millisecond)
-			if m := readers[i].Mode(); m != redlock.ModeShared {
-				t.Errorf("got mode %q", m)
-			}
-			if f := readers[i].Fence(); f != readers[0].Fence() {
-				t.Errorf("reader %d: got fencing token %d, want that of the first, %d", i, f, readers[0].Fence())
-			}
-		}
-		_, err := two.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock beside readers", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
-		time.Sleep(time.Minute) // they are renewed
-		for i, r := range readers {
-			if r.Err() != nil || r.Validity() <= 0 {
-				t.Errorf("reader %d after a minute: got %v", i, r.Err())
-			}
-		}
-		for _, r := range readers[1:] {
-			b.Unlock(r)
-		}
-		_, err = two.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock beside a reader", err, []error{redlock.ErrTaken})
-		b.Unlock(readers[0])
-		start := time.Now()
-		writer := b.Lock(two, "r")
-		locktest.WantSince(t, "Lock after the readers", start, 20*time.Millisecond)
-		if writer.Mode() != redlock.ModeExclusive || writer.Fence() <= readers[0].Fence() {
-			t.Errorf("got mode %q and fencing token %d, want more than %d of the readers", writer.Mode(), writer.Fence(), readers[0].Fence())
-		}
-		_, err = one.TryLock(t.Context(), "r", redlock.Shared())
-		locktest.WantMatch(t, "a reader beside a writer", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
-		b.Unlock(writer)
-		last := read(b, one)
-		if last.Fence() < writer.Fence() {
-			t.Errorf("got fencing token %d after %d of a writer", last.Fence(), writer.Fence())
-		}
-		b.Unlock(last)
-		locktest.WantNothingLeft(b)
-	})
-}
-
-// An attempt that has met readers asks the nodes that refused again as soon as the queue node has granted,
-// and not at the end of the wait for its answer: here the readers leave before.
-//
-// Source: ALGORITHM section 10, "Free lock".
-func TestVirtualWriterAfterReadersElsewhere(t *testing.T) {
-	const trip = 400 * time.Microsecond
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		one, two := b.WarmLocker(), b.WarmLocker()
-		b.All(func(n *virtual.Node) { n.Latency(trip/2, trip/2) })
-		reader := read(b, one)
-		queueNode := b.Nodes[locktest.QueueNodeOf(two, "r")]
-		queueNode.Put("redlock:r", "", 0)
-		queueNode.Put("redlock:r~readers", "", 0)
-		queueNode.Latency(trip, trip) // it answers when the others have refused
-		w := b.Wait(t.Context(), two)
-		time.Sleep(20 * time.Millisecond)
-		left := time.Now()
-		b.Unlock(reader)
-		b.Unlock(b.Got(w))
-		if got := w.At.Sub(left); got > 10*trip {
-			t.Errorf("a writer behind a reader that left: got the lease after %v, want %v at most", got, 10*trip)
-		}
-	})
-}
-
-// A reader whose keys are gone is told, as any holder is. The keys of readers go with the lock key.
-//
-// Source: ALGORITHM section 12, "State on a node".
-func TestVirtualReaderLoses(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		readers := []*redlock.Lease{read(b, l), read(b, l)}
-		b.Each(func(n *virtual.Node) { n.Put("redlock:r", "", 0) }, 0, 1)
-		for _, r := range readers {
-			locktest.WantDone(t, r.Context(), []error{redlock.ErrLost})
-		}
-	})
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		reader := read(b, l)
-		b.Nodes[0].RestartEmpty()
-		time.Sleep(time.Minute)
-		locktest.Must(t, reader.Err())
-		if got := b.Nodes[0].Value("r"); got != "~readers|0" {
-			t.Errorf("got %q on the node, want that it was filled", got)
-		}
-		b.Unlock(reader)
-	})
-}
-
-// A writer that waits is not overtaken by readers that come later, and readers that wait in a row get
-// the resource together.
-//
-// Source: ALGORITHM section 12, "Order".
-func TestVirtualReadersQueue(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		var lockers []*redlock.Locker
-		for range 5 {
-			lockers = append(lockers, b.WarmLocker())
-		}
-		first := read(b, lockers[0])
-		writer := b.Wait(t.Context(), lockers[1])
-		time.Sleep(10 * time.Millisecond)
-		var later []*locktest.Waiter
-		for _, l := range lockers[2:] {
-			later = append(later, waitToRead(b, t.Context(), l))
-			time.Sleep(10 * time.Millisecond)
-		}
-		_, err := lockers[0].TryLock(t.Context(), "r", redlock.Shared())
-		locktest.WantMatch(t, "a reader while a writer waits", err, []error{redlock.ErrTaken})
-		for range 40 { // timers of waiting processes do not change the order
-			time.Sleep(100 * time.Millisecond)
-			if !writer.Waits() {
-				t.Fatal("a writer beside a reader")
-			}
-			for i, w := range later {
-				if !w.Waits() {
-					t.Fatalf("reader %d: got past a writer that waits", i)
-				}
-			}
-		}
-		b.Unlock(first)
-		b.Got(writer)
-		for i, w := range later {
-			if !w.Waits() {
-				t.Fatalf("reader %d: got beside a writer", i)
-			}
-		}
-		freed := time.Now()
-		b.Unlock(writer.Lease)
-		for _, w := range later {
-			b.Got(w)
-			locktest.WantWithin(t, "a reader behind the writer", freed, 50*time.Millisecond)
-		}
-		for _, w := range later {
-			b.Unlock(w.Lease)
-		}
-		time.Sleep(time.Second)
-		locktest.WantNothingLeft(b)
-	})
 }
 
 // Readers that come one after the other, so that the resource is never free of them, do not starve a
@@ -326,109 +170,11 @@ func TestVirtualReadersControls(t *testing.T) {
 	})
 }
 
-// What a call gets inside a lease of the same resource.
+// A lease that was adopted is downgraded as any other, and that of a reader is not adopted.
 //
 // Source: ALGORITHM section 12, "Downgrade".
-func TestVirtualReadersReentry(t *testing.T) {
+func TestVirtualDowngradeOfAnAdoptedLease(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		writer := b.Lock(l, "r")
-		ctx, reenter := writer.Context(), redlock.WithReentry()
-		_, err := l.Lock(ctx, "r", redlock.Shared())
-		locktest.WantMatch(t, "a reader inside a writer's lease", err, []error{redlock.ErrReentry})
-		inner, err := l.Lock(ctx, "r", redlock.Shared(), reenter)
-		locktest.Must(t, err)
-		if inner.Mode() != redlock.ModeExclusive || inner.Token() != writer.Token() {
-			t.Errorf("got mode %q of the inner handle, want that of the lease", inner.Mode())
-		}
-		if err := writer.Downgrade(t.Context()); err != redlock.ErrReentry || writer.Mode() != redlock.ModeExclusive {
-			t.Errorf("Downgrade with two handles: got %v and mode %q, want ErrReentry and no change", err, writer.Mode())
-		}
-		b.Unlock(inner)
-		locktest.Must(t, writer.Downgrade(t.Context()))
-		_, err = l.Lock(ctx, "r", reenter)
-		locktest.WantMatch(t, "Lock inside a reader's lease", err, []error{reason.Upgrade})
-		_, err = l.Lock(ctx, "r", redlock.Shared())
-		locktest.WantMatch(t, "a reader inside a reader's lease", err, []error{redlock.ErrReentry})
-		inner, err = l.Lock(ctx, "r", redlock.Shared(), reenter)
-		locktest.Must(t, err)
-		b.Unlock(writer)
-		if inner.Err() != nil {
-			t.Errorf("the inner handle: got %v", inner.Err())
-		}
-		b.Unlock(inner)
-		again := b.Lock(l, "r")
-		b.Unlock(again)
-	})
-}
-
-// A lease that was downgraded lets readers in, and no writer before it ends.
-//
-// Source: ALGORITHM section 12, "Downgrade"; section 13, I15.
-func TestVirtualDowngrade(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		writer := b.Lock(l, "r")
-		before := writer.Fence()
-		readers := []*locktest.Waiter{waitToRead(b, t.Context(), other), waitToRead(b, t.Context(), l)}
-		time.Sleep(1500 * time.Millisecond)
-		b.All(func(n *virtual.Node) { n.Latency(10*time.Millisecond, 10*time.Millisecond) })
-		over, cancel := context.WithCancel(t.Context())
-		cancel()
-		locktest.WantErr(t, writer.Downgrade(over), context.Canceled)
-		if writer.Mode() != redlock.ModeExclusive {
-			t.Error("got a reader after a Downgrade whose context had ended, want no change")
-		}
-		began := time.Now()
-		done := locktest.Begin(func() (*redlock.Lease, error) { return writer, writer.Downgrade(t.Context()) })
-		if writer.Mode() != redlock.ModeShared || !done.Waits() {
-			t.Error("the right to write did not end before the masters were told")
-		}
-		b.Got(done)
-		if writer.Fence() < before || writer.Fence() >= before+64 {
-			t.Errorf("got fencing token %d of the reader, want the end of the block from %d", writer.Fence(), before)
-		}
-		locktest.Must(t, writer.Downgrade(t.Context()))
-		for i, r := range readers { // they come in now, in the writer's process and in others
-			b.Got(r)
-			if got := r.At.Sub(began); got > 100*time.Millisecond {
-				t.Errorf("reader %d: got its lease %v after the downgrade", i, got)
-			}
-		}
-		_, err := other.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock beside a lease that was downgraded", err, []error{redlock.ErrTaken})
-		time.Sleep(time.Minute)
-		for _, lease := range []*redlock.Lease{writer, readers[0].Lease, readers[1].Lease} {
-			locktest.Must(t, lease.Err())
-		}
-		b.Unlock(readers[0].Lease)
-		b.Unlock(readers[1].Lease)
-		b.Unlock(writer)
-		err = writer.Downgrade(t.Context())
-		locktest.WantMatch(t, "Downgrade after Unlock", err, []error{redlock.ErrNotHeld, redlock.ErrReleased})
-		next := b.Lock(other, "r")
-		if next.Fence() <= writer.Fence() {
-			t.Errorf("got fencing token %d after %d of a reader", next.Fence(), writer.Fence())
-		}
-		b.Unlock(next)
-		time.Sleep(time.Second)
-		locktest.WantNothingLeft(b)
-	})
-	locktest.Subtest(t, "without masters", 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		writer := b.Lock(l, "r")
-		b.Each(func(n *virtual.Node) { n.LoseReplies() }, 0, 1)
-		err := writer.Downgrade(t.Context())
-		locktest.WantMatch(t, "Downgrade", err, []error{redlock.ErrNoQuorum})
-		if writer.Mode() != redlock.ModeShared || writer.Validity() <= 0 {
-			t.Errorf("got mode %q with %v left, want a reader's lease", writer.Mode(), writer.Validity())
-		}
-		b.All((*virtual.Node).Heal)
-		time.Sleep(locktest.TTL / 2) // the renewals go on
-		reader := read(b, other)
-		locktest.Must(t, errors.Join(writer.Err(), reader.Err()))
-	})
-	locktest.Subtest(t, "adopted", 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
 		lease := b.Lock(l, "r")
 		locktest.Must(t, lease.Detach())
@@ -492,60 +238,6 @@ func TestVirtualReadersShare(t *testing.T) {
 		if n := door.Look(l).Lines(); n != 0 {
 			t.Errorf("got %d lines", n)
 		}
-	})
-}
-
-// A process has readers and writers that wait, and gives up some of them.
-func TestVirtualReadersGiveUp(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		held := b.Lock(other, "r")
-		ctx, cancel := context.WithCancel(t.Context())
-		reader := waitToRead(b, ctx, l)
-		writer := b.Wait(t.Context(), l)
-		cancel()
-		<-reader.Done
-		locktest.WantMatch(t, "Lock", reader.Err, []error{redlock.ErrTaken, context.Canceled})
-		freed := time.Now()
-		b.Unlock(held)
-		b.Unlock(b.Got(writer))
-		locktest.WantWithin(t, "the writer", freed, 10*time.Millisecond)
-
-		reading := read(b, other)
-		ctx, cancel = context.WithCancel(t.Context())
-		writer = b.Wait(ctx, l)
-		time.Sleep(10 * time.Millisecond)
-		reader = waitToRead(b, t.Context(), l)
-		time.Sleep(time.Second)
-		if !reader.Waits() {
-			t.Fatal("a reader past a writer that waits")
-		}
-		gone := time.Now()
-		cancel()
-		<-writer.Done
-		b.Unlock(b.Got(reader))
-		locktest.WantWithin(t, "the reader behind a writer that gave up", gone, 10*time.Millisecond)
-		b.Unlock(reading)
-		time.Sleep(time.Second)
-		locktest.WantNothingLeft(b)
-	})
-}
-
-// Break takes the resource from all readers.
-func TestVirtualReadersBreak(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		one, two := read(b, l, redlock.WithOwner("one")), read(b, other, redlock.WithOwner(""))
-		_, err := admin.Break(t.Context(), l, "r")
-		locktest.Must(t, err)
-		for _, lease := range []*redlock.Lease{one, two} {
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, redlock.ErrBroken})
-		}
-		start := time.Now()
-		lease, err := l.Lock(t.Context(), "r")
-		locktest.Must(t, err)
-		locktest.WantWithin(t, "Lock after Break", start, locktest.TTL+time.Second)
-		b.Unlock(lease)
 	})
 }
 

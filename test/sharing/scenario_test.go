@@ -6,7 +6,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// What readers are promised, as a text.
+// What readers are promised.
 //
 // Source: ALGORITHM section 12.
 func TestScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/readers.txt") }
