@@ -20,6 +20,7 @@ import (
 //
 //	for T N                   first, for a table: the scenario is played once for each indented row below, with its words for $T and $N
 //	masters 5                 then; 3 if it is missing
+//	given NAME                the steps of the scenario "given NAME" above, which is not played by itself
 //	30 times                  the indented lines below, so often
 //	lockers a b [with WORDS]  a warm Locker for each name, with an uplink of its own
 //	sleep T                   as all times: 20ms, ttl, validity+1s
@@ -80,6 +81,7 @@ type scenarioStep struct{ at, text string }
 // parse returns the scenarios of a file, those of a table one for each row.
 func parse(file, text string) (all []scenario, err error) {
 	var read []scenario
+	given := make(map[string][]scenarioStep)
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
@@ -93,11 +95,19 @@ func parse(file, text string) (all []scenario, err error) {
 		case len(read) == 0:
 			return nil, fmt.Errorf("%s: %q is in no scenario", at, line)
 		default:
-			s := &read[len(read)-1]
-			s.steps = append(s.steps, scenarioStep{at, line})
+			s, more := &read[len(read)-1], given[line]
+			if more == nil {
+				more = []scenarioStep{{at, line}}
+			}
+			if s.steps = append(s.steps, more...); strings.HasPrefix(s.name, "given ") {
+				given[s.name] = s.steps
+			}
 		}
 	}
 	for _, s := range read {
+		if given[s.name] != nil {
+			continue
+		}
 		if err := catch(s.at, func() { all = append(all, s.rows()...) }); err != nil {
 			return nil, err
 		}
@@ -184,7 +194,7 @@ type call struct {
 	*Waiter
 	name   string
 	cancel context.CancelFunc
-	seen   bool // got or failed
+	seen   bool // a step says whether it waits, got or failed
 }
 
 // play returns the first fault.
@@ -197,7 +207,7 @@ func (s scenario) play(b *Bubble) error {
 	}
 	for name, c := range p.calls {
 		if !c.seen {
-			return fmt.Errorf("%s: no step says whether %s got or failed", s.at, name)
+			return fmt.Errorf("%s: no step says whether %s waits, got or failed", s.at, name)
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
 )
@@ -31,7 +32,7 @@ var durations = map[string]time.Duration{
 }
 
 // looks are the words of waits and checks, from which no time is counted.
-var looks = []string{"sleep", "left", "holding", "waits", "got", "failed", "has", "queued", "count", "requests", "marker", "err", "cause", "why",
+var looks = []string{"sleep", "left", "holding", "waits", "got", "failed", "has", "queued", "remembers", "lines", "count", "requests", "marker", "err", "cause", "why",
 	"fence", "token", "mode", "owner", "validity"}
 
 // alone are the steps without a subject.
@@ -119,7 +120,7 @@ func option(word string) redlock.Option {
 // ofCall are the steps of a call in a goroutine.
 var ofCall = map[string]verb[*call]{
 	"waits": {0, func(_ *play, c *call, _ []string) error {
-		if !c.Waits() {
+		if c.seen = true; !c.Waits() {
 			throw("%s has returned", c.name)
 		}
 		return nil
@@ -174,10 +175,14 @@ var values = map[string]func(l *redlock.Lease) any{
 
 // ofLocker are the steps of a Locker.
 var ofLocker = map[string]verb[*locker]{
-	"close":   {0, func(_ *play, of *locker, _ []string) error { return of.Close() }},
-	"check":   {0, func(p *play, of *locker, _ []string) error { _, err := admin.Check(p.ctx, of.Locker); return err }},
-	"why":     {0, func(_ *play, of *locker, _ []string) error { return of.WhyWaiting("r") }},
-	"break":   {0, func(p *play, of *locker, _ []string) error { _, err := admin.Break(p.ctx, of.Locker, "r"); return err }},
+	"close": {0, func(_ *play, of *locker, _ []string) error { return of.Close() }},
+	"check": {0, func(p *play, of *locker, _ []string) error { _, err := admin.Check(p.ctx, of.Locker); return err }},
+	"why":   {0, func(_ *play, of *locker, _ []string) error { return of.WhyWaiting("r") }},
+	"break": {0, func(p *play, of *locker, _ []string) error { _, err := admin.Break(p.ctx, of.Locker, "r"); return err }},
+	"lines": {1, func(_ *play, of *locker, w []string) error { // of callers, that the Locker keeps
+		holds("lines", door.Look(of.Locker).Lines(), "=", number(w[0]))
+		return nil
+	}},
 	"dies":    {0, func(_ *play, of *locker, _ []string) error { of.Dead.Store(true); return nil }}, // no data passes any more
 	"returns": {0, func(_ *play, of *locker, _ []string) error { of.Dead.Store(false); return nil }},
 }
@@ -191,6 +196,7 @@ var ofNode = map[string]verb[*virtual.Node]{
 	"resume":    suffer((*virtual.Node).Resume),
 	"heal":      suffer((*virtual.Node).Heal),
 	"blackhole": suffer((*virtual.Node).Blackhole),
+	"breakoff":  suffer((*virtual.Node).BreakOff), // the subscriptions end
 	"noreply":   suffer((*virtual.Node).LoseReplies),
 	"steal":     suffer(Steal),                                                                                       // another client has the key
 	"erase":     suffer(Erase),                                                                                       // the key of "r" is gone, as after DEL
@@ -203,11 +209,15 @@ var ofNode = map[string]verb[*virtual.Node]{
 		n.Put(redlock.DefaultKeyPrefix+"r~turn", "another", duration(w[0]))
 		return nil
 	}},
-	"queued": {1, func(_ *play, n *virtual.Node, w []string) error { // so many processes wait for "r"
+	"queued": {2, func(_ *play, n *virtual.Node, w []string) error { // so many processes wait for "r": = 2
 		n.Inside(func(r *miniredis.Miniredis, _ time.Time) {
 			all, _ := r.SortedSet(redlock.DefaultKeyPrefix + "r~queue")
-			holds("queued", len(all), "=", number(w[0]))
+			holds("queued", len(all), w[0], number(w[1]))
 		})
+		return nil
+	}},
+	"remembers": {1, func(_ *play, n *virtual.Node, w []string) error { // nothing, of the processes that waited for "r"
+		holds("remembers", n.Queued(redlock.DefaultKeyPrefix+"r"), "=", strings.TrimPrefix(w[0], "nothing"))
 		return nil
 	}},
 	"count": suffer((*virtual.Node).ForgetCalls), // the requests from now on

@@ -372,39 +372,6 @@ func TestVirtualExpiryWithoutTheQueueNode(t *testing.T) {
 	}
 }
 
-// A reader that dies keeps a writer out for its own TTL, and ends no other reader's lease. The writer comes in then, also if
-// another reader with a longer life has released.
-//
-// Source: ALGORITHM section 12, "Order"; section 13, I13.
-func TestVirtualReaderExpires(t *testing.T) {
-	t.Parallel()
-	for _, long := range []bool{false, true} {
-		locktest.Subtest(t, fmt.Sprint("beside a longer life: ", long), 3, func(t *testing.T, b *locktest.Bubble) {
-			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
-			var dying locktest.Uplink
-			l := locktest.LockerBy(b, &dying)
-			var other *redlock.Lease
-			if long {
-				other = b.Lock(b.WarmLocker(), "r", redlock.Shared())
-			}
-			held := b.Lock(l, "r", redlock.Shared(), redlock.WithTTL(2500*time.Millisecond), redlock.WithoutRenewal())
-			ends := time.Now().Add(held.Validity() + locktest.Drift)
-			dying.Dead.Store(true)
-			w := b.Wait(t.Context(), b.WarmLocker())
-			if long {
-				time.Sleep(time.Second)
-				locktest.Must(t, other.Err())
-				b.Unlock(other)
-			}
-			b.Got(w)
-			if got := w.At.Sub(ends); got < -locktest.Drift || got > 100*time.Millisecond { // not before the reader's validity ends
-				t.Errorf("the writer: got the lease %v after the reader's keys had ended, want it within 100ms", got)
-			}
-			locktest.WantMatch(t, "the reader that died", held.Err(), []error{redlock.ErrLost})
-		})
-	}
-}
-
 // No caller asks a node while no quorum is up, and all ask at once when there is one again.
 //
 // Source: ALGORITHM section 10, "How a process waits".
