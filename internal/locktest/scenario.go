@@ -134,10 +134,12 @@ func (s scenario) rows() (all []scenario) {
 			throw("got the row %v for the columns %v", row, columns)
 		}
 		one := scenario{s.at, strings.TrimSpace(s.name + " " + strings.Join(row, " ")), s.masters, slices.Clone(s.steps)}
+		words := make(map[string]string)
+		for i, column := range columns {
+			words[column] = row[i]
+		}
 		for i := range one.steps {
-			for k, column := range columns {
-				one.steps[i].text = strings.ReplaceAll(one.steps[i].text, "$"+column, row[k])
-			}
+			one.steps[i].text = os.Expand(one.steps[i].text, func(column string) string { return known(words, column) })
 		}
 		if n, found := strings.CutPrefix(append(one.steps, scenarioStep{})[0].text, "masters "); found {
 			one.masters, one.steps = number(n), one.steps[1:]
@@ -320,6 +322,7 @@ func (p *play) begin(name, what string, words []string) error {
 			resource = value
 		case word == "meanwhile":
 			waits = true
+		case word == "exclusive": // not shared; for tables
 		default:
 			opt, of := option(word).(redlock.LockOption)
 			if !of {

@@ -49,6 +49,7 @@ var alone = map[string]verb[*play]{
 		}
 		return nil
 	}},
+	"vouch": {0, func(p *play, _ *play, _ []string) error { p.VouchAgain(); return nil }}, // all nodes have their votes, as after Bootstrap
 	"left": {1, func(p *play, _ *play, w []string) error { // nothing: no key on any node, but for markers and fencing counters
 		for _, n := range p.Nodes {
 			holds("left on "+n.Addr(), strings.Join(Left(n), " "), "=", strings.TrimPrefix(w[0], "nothing"))

@@ -533,37 +533,6 @@ func TestGuardWithAnUnreadableField(t *testing.T) {
 	}
 }
 
-// A held resource is taken, although masters are in quarantine, if these alone would not keep it from being granted.
-func TestVirtualTakenDuringAQuarantine(t *testing.T) {
-	for _, n := range []int{3, 5} {
-		locktest.InBubble(t, n, func(t *testing.T, b *locktest.Bubble) {
-			rival := b.WarmLocker()
-			lease := b.Lock(b.WarmLocker(), "r", redlock.WithoutRenewal())
-			forget := func(i int) {
-				b.Nodes[i].RestartEmpty()
-				_, _ = admin.Check(t.Context(), rival) // it learns of the quarantine
-				time.Sleep(100 * time.Millisecond)
-			}
-			for i := range (n - 1) / 2 { // a minority
-				forget(i)
-			}
-			for range 5 {
-				_, err := rival.TryLock(t.Context(), "r")
-				locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrTaken}, redlock.ErrQuarantine, redlock.ErrNoQuorum)
-				time.Sleep(100 * time.Millisecond)
-			}
-			forget(n / 2) // now the others are too few, together with the holder's
-			_, _ = rival.TryLock(t.Context(), "r")
-			time.Sleep(100 * time.Millisecond)
-			_, err := rival.TryLock(t.Context(), "r") // all have answered
-			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrQuarantine, redlock.ErrNoQuorum}, redlock.ErrTaken)
-			locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld}) // too many masters have forgotten it
-			time.Sleep(time.Second)
-			b.WantHolding("r")
-		})
-	}
-}
-
 // Source: ALGORITHM section 8, "TrustDisk".
 func TestTrustedDisk(t *testing.T) {
 	t.Parallel()

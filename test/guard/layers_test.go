@@ -55,42 +55,6 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// WhyWaiting tells what keeps a process from a resource that it waits for.
-func TestVirtualWhyWaiting(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		want := func(what string, want []error, not ...error) {
-			t.Helper()
-			synctest.Wait()
-			err := l.WhyWaiting("r")
-			locktest.WantMatch(t, what, err, want, not...)
-			if len(want) == 0 && err != nil {
-				t.Errorf("%s: got %v, want nil", what, err)
-			}
-		}
-		want("no caller waits", nil)
-		lease := b.Lock(l, "r")
-		want("this process has it", []error{redlock.ErrTaken})
-		b.Unlock(lease)
-		want("it had it", nil)
-
-		held := b.Lock(b.WarmLocker(), "r")
-		ctx, cancel := context.WithCancel(t.Context())
-		done := make(chan error)
-		go func() {
-			_, err := l.Lock(ctx, "r")
-			done <- err
-		}()
-		want("another process has it", []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrNoQuorum)
-		b.All((*virtual.Node).Blackhole)
-		<-held.Context().Done()
-		want("the masters do not answer", []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum}, redlock.ErrTaken)
-		cancel()
-		locktest.WantMatch(t, "Lock", <-done, []error{context.Canceled})
-		want("the caller has left", nil)
-	})
-}
-
 // A context of Within ends with the lease, or with its parent context.
 func TestVirtualWithin(t *testing.T) {
 	type key struct{}

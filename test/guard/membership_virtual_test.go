@@ -32,52 +32,6 @@ func lists(n *virtual.Node) (lists []string) {
 	return lists
 }
 
-// Two clients have lists that differ in one master of three. The first client holds a lease on the
-// masters that the second one cannot reach or does not have. The second client gets no lease until
-// the first one's list is not in use any more.
-//
-// Source: ALGORITHM section 8, "Membership".
-func TestVirtualExchangedMaster(t *testing.T) {
-	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
-		b.Vouch()
-		before, after := b.Part(0, 1, 2), b.Part(0, 1, 3)
-		first := before.WarmLocker()
-		b.Nodes[0].Blackhole()
-		lease := b.Lock(first, "r") // on nodes 1 and 2
-		b.Nodes[0].Heal()
-		b.Nodes[1].Blackhole()
-		second := after.Locker()
-		for range 3 {
-			if _, err := second.TryLock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
-				t.Fatalf("TryLock with the other list, by nodes 0 and 3: got %v, want reason.Membership", err)
-			}
-			time.Sleep(time.Second)
-		}
-		b.Nodes[1].Heal()
-		time.Sleep(time.Second)
-		if _, err := second.Lock(t.Context(), "r"); !errors.Is(err, reason.Membership) {
-			t.Errorf("Lock with the other list: got %v, want an end with reason.Membership", err)
-		}
-		b.Unlock(lease)
-		locktest.Must(t, first.Close())
-		gone := time.Now()
-		for {
-			lease, err := second.TryLock(t.Context(), "r")
-			if err == nil {
-				b.Unlock(lease)
-				break
-			}
-			if !errors.Is(err, reason.Membership) || time.Since(gone) > 30*time.Second {
-				t.Fatalf("TryLock %v later: got %v, want reason.Membership, and a lease after some time", time.Since(gone), err)
-			}
-			time.Sleep(100 * time.Millisecond)
-		}
-		if waited := time.Since(gone); waited < 10*time.Second || waited > 21*time.Second {
-			t.Errorf("the list was in use for %v more, want two quarantines from its last join", waited)
-		}
-	})
-}
-
 // Of a list that one master refuses the others do not hear: the client asks them for no vote.
 func TestVirtualRefusedListIsNotJoined(t *testing.T) {
 	locktest.InBubble(t, 7, func(t *testing.T, b *locktest.Bubble) {
@@ -185,41 +139,4 @@ func TestVirtualJoins(t *testing.T) {
 			t.Errorf("after 6 s: got lists %q, want the list with another time", got)
 		}
 	})
-}
-
-// One master of three refuses a new client's list, and answers last. If it answers within twice the time of the others, the client is
-// granted nothing. Otherwise it loses the lease as soon as that master answers, and is granted none from then on.
-func TestVirtualRefusalThatComesLast(t *testing.T) {
-	for _, late := range []time.Duration{
-		15 * time.Millisecond, // it refuses before the others are asked for the lock
-		21 * time.Millisecond, // meanwhile
-		35 * time.Millisecond,
-	} {
-		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
-			b.Vouch()
-			b.Unlock(b.Lock(b.Part(0, 1, 2).WarmLocker(), "r"))
-			for i, n := range b.Nodes {
-				n.Latency(5*time.Millisecond, 5*time.Millisecond)
-				if i == 0 {
-					n.Latency(late/2, late/2)
-				}
-			}
-			wrong := b.Part(0, 3, 4).Locker()
-			lease, err := wrong.TryLock(t.Context(), "r")
-			if late < 30*time.Millisecond {
-				locktest.WantMatch(t, late.String(), err, []error{redlock.ErrNoQuorum, reason.Membership})
-				if !strings.Contains(fmt.Sprint(err), b.Nodes[0].Addr()+": no vote") {
-					t.Errorf("%v: got %v, want it to say what the master answered", late, err)
-				}
-				return
-			}
-			locktest.Must(t, err)
-			time.Sleep(6 * late) // it has yet to connect
-			if err := lease.Err(); !errors.Is(err, redlock.ErrLost) || !errors.Is(err, reason.Membership) {
-				t.Errorf("got a lease with the error %v, want it lost for the list of masters", err)
-			}
-			_, err = wrong.TryLock(t.Context(), "r")
-			locktest.WantErr(t, err, reason.Membership)
-		})
-	}
 }
