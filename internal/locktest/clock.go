@@ -1,23 +1,49 @@
 package locktest
 
 import (
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"github.com/d0720281/redlock"
 )
 
-// JumpClock is a clock that can jump ahead, as after a suspend.
+// JumpClock is a clock that can jump ahead, as after a suspend, or stand still, as that of a paused machine does. Meanwhile the
+// goroutines go on running.
 type JumpClock struct {
 	redlock.Clock
-	ahead atomic.Int64
+	mu    sync.Mutex
+	still bool
+	at    time.Duration // where it stands
+	ahead time.Duration
 }
 
 // NewJumpClock returns a clock that runs with the time of the bubble.
 func NewJumpClock() *JumpClock { return &JumpClock{Clock: redlock.RuntimeClock()} }
 
 // Now implements [redlock.Clock].
-func (c *JumpClock) Now() time.Duration { return c.Clock.Now() + time.Duration(c.ahead.Load()) }
+func (c *JumpClock) Now() time.Duration {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.still {
+		return c.at
+	}
+	return c.Clock.Now() + c.ahead
+}
 
 // Jump moves the clock ahead.
-func (c *JumpClock) Jump(d time.Duration) { c.ahead.Add(int64(d)) }
+func (c *JumpClock) Jump(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead += d
+}
+
+// Stand makes the clock stand still for d, and returns when it runs again.
+func (c *JumpClock) Stand(d time.Duration) {
+	c.mu.Lock()
+	c.at, c.still = c.Clock.Now()+c.ahead, true
+	c.mu.Unlock()
+	time.Sleep(d)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ahead, c.still = c.at-c.Clock.Now(), false
+}

@@ -124,45 +124,6 @@ func wantMarked(b *locktest.Bubble, nodes ...int) {
 	}
 }
 
-// stillClock is a clock that can stand still, as that of a paused machine does. The goroutines go on running: it is
-// for tests in which none does anything meanwhile, or in which that is the point.
-type stillClock struct {
-	redlock.Clock
-	mu     sync.Mutex
-	still  bool
-	at     time.Duration
-	behind time.Duration
-}
-
-func newStillClock() *stillClock { return &stillClock{Clock: redlock.RuntimeClock()} }
-
-func (c *stillClock) Now() time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.still {
-		return c.at
-	}
-	return c.Clock.Now() - c.behind
-}
-
-// stand makes the clock stand still for d, and returns when it runs again.
-func (c *stillClock) stand(d time.Duration) {
-	c.mu.Lock()
-	c.at, c.still = c.Clock.Now()-c.behind, true
-	c.mu.Unlock()
-	time.Sleep(d)
-	c.mu.Lock()
-	c.behind, c.still = c.Clock.Now()-c.at, false
-	c.mu.Unlock()
-}
-
-// jump moves the clock ahead.
-func (c *stillClock) jump(d time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.behind -= d
-}
-
 // pause has the same effect on all Lockers with the bubble's own clock: the nodes' clocks advance
 // by d, and no time passes here. Messages under way stay under way.
 func pause(b *locktest.Bubble, d time.Duration) { b.All(func(n *virtual.Node) { n.RunClock(1, d) }) }
@@ -232,7 +193,7 @@ func TestWatchClocks(t *testing.T) {
 			test.moved, test.nodes, test.by, test.down, test.stands, test.jumps)
 		locktest.Subtest(t, name, test.nodes, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
-			clock := newStillClock()
+			clock := locktest.NewJumpClock()
 			l, other := watching(b, &seen, redlock.WithClock(clock)), b.WarmLocker(redlock.WithLogger(nil))
 			lease, renewed := b.Lock(l, "r", redlock.WithoutRenewal()), b.Lock(l, "renewed")
 			contexts := []context.Context{lease.Context(), renewed.Context()}
@@ -243,9 +204,9 @@ func TestWatchClocks(t *testing.T) {
 			for _, n := range b.Nodes[:test.moved] {
 				n.RunClock(1, test.by)
 			}
-			clock.jump(test.jumps)
+			clock.Jump(test.jumps)
 			if test.stands > 0 {
-				clock.stand(test.stands)
+				clock.Stand(test.stands)
 			}
 			const found = locktest.TTL/3 + locktest.MasterTimeout // the next renewal, and the time for a doubt
 			time.Sleep(found)
@@ -302,48 +263,13 @@ func TestWatchClocks(t *testing.T) {
 	}
 }
 
-// A node whose clock steps has no vote from the reply on that shows it, also if it may have been the local clock.
-//
-// Source: ALGORITHM section 9 ("their vote is void").
-func TestWatchMasterSteps(t *testing.T) {
-	for _, step := range []time.Duration{locktest.TTL, -30 * time.Second, 150 * time.Millisecond, -150 * time.Millisecond} {
-		locktest.Subtest(t, step.String(), 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker(redlock.WithLogger(nil))
-			b.Nodes[2].Kill()
-			time.Sleep(time.Second)
-			b.Nodes[0].RunClock(1, step)
-			_, err := l.TryLock(t.Context(), "r")
-			locktest.WantMatch(t, "TryLock", err, []error{redlock.ErrNotAcquired, redlock.ErrNoQuorum})
-			says := "clock was stepped"
-			if step >= locktest.MasterTimeout {
-				says = "arrived after its time" // the node itself is the first to notice
-			}
-			if got := locktest.RefusedBy(b, 0, err); !strings.Contains(got, says) {
-				t.Errorf("the node: got %q, want %q", got, says)
-			}
-			start := time.Now()
-			time.Sleep(locktest.MasterTimeout + time.Millisecond)
-			wantMarked(b) // as it may have been the local clock
-			for time.Since(start) < locktest.Quarantine {
-				_, err = l.TryLock(t.Context(), "r")
-				locktest.WantMatch(t, "TryLock meanwhile", err, []error{redlock.ErrNoQuorum})
-				time.Sleep(time.Second)
-			}
-			b.WantHolding("r")
-			if step.Abs() < time.Second { // otherwise it is too far from the other clocks
-				b.Lock(l, "r")
-			}
-		})
-	}
-}
-
 // After a pause of its machine a Locker's leases are over. The next renewal shows it to all Lockers of the machine, and to
 // no other client.
 //
 // Source: ALGORITHM section 9 ("the local clock stood still").
 func TestWatchStandstill(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		clock := newStillClock()
+		clock := locktest.NewJumpClock()
 		var seen, seenToo, others clockLog
 		l, tooHere := watching(b, &seen, redlock.WithClock(clock)), watching(b, &seenToo, redlock.WithClock(clock))
 		elsewhere := watching(b, &others)
@@ -355,7 +281,7 @@ func TestWatchStandstill(t *testing.T) {
 		}
 		b.Nodes[0].Kill()
 		time.Sleep(time.Second)
-		clock.stand(15 * time.Second)
+		clock.Stand(15 * time.Second)
 		b.Lock(elsewhere, "a") // its keys have expired
 		start := time.Now()
 		for i, ctx := range contexts {
@@ -425,14 +351,14 @@ func TestWatchStandstillWithRepliesUnderWay(t *testing.T) {
 func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		const slow = 200 * time.Millisecond
-		clock := newStillClock()
+		clock := locktest.NewJumpClock()
 		l := watching(b, new(clockLog), redlock.WithClock(clock), redlock.WithoutRenewal())
 		rival := watching(b, new(clockLog))
 		lease := b.Lock(l, "r")
 		b.All(func(n *virtual.Node) { n.Latency(slow, 0) })
 		b.Lock(l, "s")
 		b.All(func(n *virtual.Node) { n.Latency(0, slow) })
-		clock.stand(5 * time.Second)
+		clock.Stand(5 * time.Second)
 		_, _ = l.TryLock(t.Context(), "u")
 		b.All(func(n *virtual.Node) { n.Latency(0, 0) })
 		time.Sleep(lease.Validity() - 2*slow)
@@ -610,7 +536,7 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 	for _, n := range []int{3, 5} {
 		for back := range n - n/2 + 1 {
 			locktest.Subtest(t, fmt.Sprintf("%d nodes, %d back at a time", n, back), n, func(t *testing.T, b *locktest.Bubble) {
-				clock := newStillClock()
+				clock := locktest.NewJumpClock()
 				var seen clockLog
 				l := watching(b, &seen, redlock.WithClock(clock))
 				lease := b.Lock(l, "r")
@@ -620,7 +546,7 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 				for _, node := range away {
 					node.Hang()
 				}
-				clock.stand(time.Minute)
+				clock.Stand(time.Minute)
 				start := time.Now()
 				locktest.WantDone(t, ctx, []error{redlock.ErrLost, reason.Expired, reason.Suspended})
 				locktest.WantWithin(t, "end of the context", start, locktest.TTL/3+locktest.MasterTimeout)
@@ -672,11 +598,11 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 		b.Nodes[1].Heal()
 		time.Sleep(time.Second)
 
-		clock := newStillClock()
+		clock := locktest.NewJumpClock()
 		var still clockLog
 		l = watching(b, &still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
 		lease = b.Lock(l, "t")
-		clock.stand(locktest.TTL)
+		clock.Stand(locktest.TTL)
 		locktest.WantDone(t, lease.Context(), []error{reason.Expired, reason.Suspended})
 		still.wantStill(t, locktest.TTL)
 		b.Unlock(b.Lock(l, "t"))
@@ -728,60 +654,6 @@ func TestWatchStepsInQuarantine(t *testing.T) {
 	}
 }
 
-// A dead master tells nothing about the clocks any more: the last sample of its clock must not hide
-// that another clock is off.
-//
-// Source: ALGORITHM section 9.
-func TestWatchSkewWithANodeDeadForLong(t *testing.T) {
-	for _, off := range []time.Duration{10 * time.Minute, -10 * time.Minute, 6 * time.Second} {
-		locktest.Subtest(t, off.String(), 5, func(t *testing.T, b *locktest.Bubble) {
-			b.Nodes[1].RunClock(1, off)
-			l := b.WarmLocker(redlock.WithLogger(nil))
-			b.Nodes[0].Kill()
-			time.Sleep(24 * time.Hour)
-			b.Unlock(b.Lock(l, "r")) // on the three that agree
-			b.Nodes[2].Kill()
-			_, err := l.TryLock(t.Context(), "r")
-			locktest.WantMatch(t, "TryLock that needs the vote of the skewed node", err, []error{redlock.ErrNoQuorum})
-			if said := locktest.RefusedBy(b, 1, err); !strings.Contains(said, "clock is ") {
-				t.Errorf("the master whose clock is off: got %q, want how far", said)
-			}
-			b.Nodes[1].RunClock(1, -off)
-			b.Unlock(mustLock(b, l, "r"))
-		})
-	}
-}
-
-// A Locker that was idle for long looks at the clocks before it asks for votes. A call waits for
-// that no longer than for an answer.
-//
-// Source: ALGORITHM section 9.
-func TestWatchClocksAfterIdleTime(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker(redlock.WithLogger(nil))
-		b.All(func(n *virtual.Node) { n.Latency(5*time.Millisecond, 5*time.Millisecond) })
-		time.Sleep(24 * time.Hour)
-		began := time.Now()
-		lease := b.Lock(l, "never seen before")
-		locktest.WantWithin(t, "the lease", began, 25*time.Millisecond) // a look and a round trip
-		b.Unlock(lease)
-		time.Sleep(24 * time.Hour)
-		b.All((*virtual.Node).Hang)
-		began = time.Now()
-		_, err := l.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock with all masters hung", err, []error{redlock.ErrNoQuorum})
-		locktest.WantWithin(t, "the error", began, 2*locktest.MasterTimeout) // the clocks are looked at first
-		b.All((*virtual.Node).Resume)
-		time.Sleep(24 * time.Hour)
-		b.All((*virtual.Node).Kill)
-		_, _ = l.TryLock(t.Context(), "r") // it finds the skew
-		began = time.Now()
-		_, err = l.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock with all masters down", err, []error{redlock.ErrNoQuorum})
-		locktest.WantSince(t, "the error", began, 0)
-	})
-}
-
 // A quarantine is measured by the node's clock, so it only runs while that clock is right.
 //
 // Source: ALGORITHM section 8.
@@ -824,43 +696,6 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 			fresh := b.Locker(redlock.WithLogger(nil))
 			b.Unlock(mustLock(b, fresh, "r"))
 			locktest.WantWithin(t, "a vote", corrected, locktest.Quarantine+1500*time.Millisecond)
-		})
-	}
-}
-
-// However far a node's clock jumps, the leases end: as the other nodes are silent, the local clock
-// may have stood still.
-//
-// Source: ALGORITHM section 9.
-func TestWatchAbsurdTimes(t *testing.T) {
-	const year = 365 * 24 * time.Hour
-	for _, jump := range []time.Duration{100 * year, 250 * year, 290 * year} {
-		locktest.Subtest(t, fmt.Sprint(int(jump/year), " years"), 3, func(t *testing.T, b *locktest.Bubble) {
-			var seen clockLog
-			l := watching(b, &seen)
-			lease := b.Lock(l, "r")
-			b.Each((*virtual.Node).Hang, 1, 2)
-			b.Nodes[0].RunClock(1, jump)
-			for range 4 { // each time as far again
-				_, _ = l.TryLock(t.Context(), "s")
-				time.Sleep(time.Second)
-				b.Nodes[0].RunClock(1, -jump)
-				_, _ = l.TryLock(t.Context(), "s")
-				time.Sleep(time.Second)
-				b.Nodes[0].RunClock(1, jump)
-			}
-			if got := lease.Validity(); got > locktest.TTL {
-				t.Errorf("validity: got %v, want no more than the TTL", got)
-			}
-			locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost})
-			b.All((*virtual.Node).Heal)
-			b.Nodes[0].RunClock(1, -jump)
-			time.Sleep(time.Minute)
-			again := mustLock(b, l, "r")
-			if got := again.Validity(); got <= 0 || got > locktest.TTL {
-				t.Errorf("validity of the next lease: got %v, want some", got)
-			}
-			b.Unlock(again)
 		})
 	}
 }

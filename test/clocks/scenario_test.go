@@ -1,0 +1,12 @@
+package clocks_test
+
+import (
+	"testing"
+
+	"github.com/d0720281/redlock/internal/locktest"
+)
+
+// What is promised when clocks are wrong.
+//
+// Source: ALGORITHM section 9.
+func TestClockScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/clocks.txt") }
