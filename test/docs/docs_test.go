@@ -186,7 +186,7 @@ func TestSources(t *testing.T) {
 	sections := sectionsOf(textOf(t, "ALGORITHM.md"))
 	found := 0
 	err := filepath.WalkDir(".", func(path string, _ fs.DirEntry, err error) error {
-		if err != nil || filepath.Ext(path) != ".go" && filepath.Ext(path) != ".lua" || path == "test/docs/docs_test.go" {
+		if err != nil || !slices.Contains([]string{".go", ".lua", ".txt"}, filepath.Ext(path)) || path == "test/docs/docs_test.go" {
 			return err
 		}
 		text := textOf(t, path)

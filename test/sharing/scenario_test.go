@@ -9,4 +9,4 @@ import (
 // What readers are promised.
 //
 // Source: ALGORITHM section 12.
-func TestScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/readers.txt") }
+func TestReaderScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/readers.txt") }
