@@ -81,7 +81,7 @@ type scenarioStep struct{ at, text string }
 // parse returns the scenarios of a file, those of a table one for each row.
 func parse(file, text string) (all []scenario, err error) {
 	var read []scenario
-	given := make(map[string][]scenarioStep)
+	given, unused := make(map[string][]scenarioStep), make(map[string]bool)
 	n := 0
 	for line := range strings.Lines(text) {
 		n++
@@ -96,11 +96,12 @@ func parse(file, text string) (all []scenario, err error) {
 			return nil, fmt.Errorf("%s: %q is in no scenario", at, line)
 		default:
 			s, more := &read[len(read)-1], given[line]
+			delete(unused, line)
 			if more == nil {
 				more = []scenarioStep{{at, line}}
 			}
 			if s.steps = append(s.steps, more...); strings.HasPrefix(s.name, "given ") {
-				given[s.name] = s.steps
+				given[s.name], unused[s.name] = s.steps, true
 			}
 		}
 	}
@@ -112,8 +113,8 @@ func parse(file, text string) (all []scenario, err error) {
 			return nil, err
 		}
 	}
-	if len(all) == 0 {
-		return nil, fmt.Errorf("%s: no scenario", file)
+	if len(all) == 0 || len(unused) > 0 {
+		return nil, fmt.Errorf("%s: no scenario, or none with %v", file, unused)
 	}
 	return all, nil
 }
@@ -292,15 +293,19 @@ func (p *play) of(name, word string, words []string) error {
 	if values[word] == nil || len(words) != 2 {
 		return run(p, ofLease, word, lease, words)
 	}
-	want, plus, _ := strings.Cut(words[1], "+") // Y+1, with Y's value
-	other := cmp.Or(p.leases[want], lease)
+	op, want := words[0], words[1]
+	name, plus, _ := strings.Cut(want, "+") // Y+1: Y's value and 1
+	other := p.leases[name]
 	switch got := values[word](lease).(type) {
 	case string:
-		holds(word, got, words[0], map[bool]string{true: words[1], false: values[word](other).(string)}[p.leases[want] == nil])
+		if other != nil {
+			want = values[word](other).(string)
+		}
+		holds(word, got, op, want)
 	case time.Duration:
-		holds(word, got, words[0], duration(words[1]))
+		holds(word, got, op, duration(want))
 	case int64:
-		holds(word, got, words[0], values[word](known(p.leases, want)).(int64)+int64(number(cmp.Or(plus, "0"))))
+		holds(word, got, op, values[word](known(p.leases, name)).(int64)+int64(number(cmp.Or(plus, "0"))))
 	}
 	return nil
 }

@@ -24,10 +24,12 @@ func TestScenariosFail(t *testing.T) {
 			}
 		})
 	}
-	if _, err := parse("f.txt", "sleep 1s"); err == nil {
-		t.Error("a step outside of a scenario: got no error")
-	}
-	if _, err := parse("f.txt", "# nothing"); err == nil {
-		t.Error("a file without a scenario: got no error")
+	for what, text := range map[string]string{
+		"a step outside of a scenario": "sleep 1s\n== a\nsleep 1s", "a file without a scenario": "# nothing",
+		"steps that no scenario has": "== given b\nsleep 1s\n== a\nsleep 1s",
+	} {
+		if _, err := parse("f.txt", text); err == nil {
+			t.Errorf("%s: got no error", what)
+		}
 	}
 }
