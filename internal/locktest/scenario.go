@@ -119,15 +119,29 @@ func parse(file, text string) (all []scenario, err error) {
 	return all, nil
 }
 
+// cells returns the words of a row, or what stands between | in it; "-" is an empty cell.
+func cells(row string) (list []string) {
+	if !strings.Contains(row, " |") {
+		return strings.Fields(row)
+	}
+	for cell := range strings.SplitSeq(strings.TrimSuffix(row, " |"), " | ") {
+		if cell = strings.TrimSpace(cell); cell == "-" {
+			cell = ""
+		}
+		list = append(list, cell)
+	}
+	return list
+}
+
 // rows returns the scenario for each row of its table, or itself.
 func (s scenario) rows() (all []scenario) {
 	var columns []string
 	rows := [][]string{nil}
 	if len(s.steps) > 0 && strings.HasPrefix(s.steps[0].text, "for ") {
-		columns, rows = strings.Fields(s.steps[0].text)[1:], nil
+		columns, rows = cells(strings.TrimPrefix(s.steps[0].text, "for ")), nil
 		var table []scenarioStep
 		for table, s.steps = indented(s.steps[1:]); len(table) > 0; table = table[1:] {
-			rows = append(rows, strings.Fields(table[0].text))
+			rows = append(rows, cells(table[0].text))
 		}
 	}
 	for _, row := range rows {
@@ -142,6 +156,7 @@ func (s scenario) rows() (all []scenario) {
 		for i := range one.steps {
 			one.steps[i].text = os.Expand(one.steps[i].text, func(column string) string { return known(words, column) })
 		}
+		one.steps = slices.DeleteFunc(one.steps, func(s scenarioStep) bool { return s.text == "" }) // of an empty cell
 		if n, found := strings.CutPrefix(append(one.steps, scenarioStep{})[0].text, "masters "); found {
 			one.masters, one.steps = number(n), one.steps[1:]
 		}
