@@ -199,12 +199,18 @@ type play struct {
 	leases  map[string]*redlock.Lease
 	calls   map[string]*call
 	ctx     context.Context // of the present step
-	acted   time.Time       // when the last act began
+	things  map[string]thing
+	works   map[string]*work
+	fences  map[string]int64 // the last of some resources
+	mark    time.Time        // of start
+	acted   time.Time        // when the last act began
 }
 
 type locker struct {
 	*redlock.Locker
 	*Uplink
+	clock *JumpClock
+	log   *Records
 }
 
 // call is a call in a goroutine.
@@ -217,7 +223,7 @@ type call struct {
 
 // play returns the first fault.
 func (s scenario) play(b *Bubble) error {
-	p := &play{Bubble: b, lockers: map[string]*locker{}, leases: map[string]*redlock.Lease{}, calls: map[string]*call{}}
+	p := &play{Bubble: b, lockers: map[string]*locker{}, leases: map[string]*redlock.Lease{}, calls: map[string]*call{}, things: map[string]thing{}, works: map[string]*work{}, fences: map[string]int64{}}
 	for _, step := range s.steps {
 		if err := catch(step.at+": "+strings.TrimSpace(step.text), func() { p.step(step.text) }); err != nil {
 			return err
@@ -263,12 +269,14 @@ func (p *play) step(text string) {
 	for _, name := range names {
 		start := time.Now()
 		err := do(name)
-		took := time.Since(start)
+		at := time.Now()
+		took := at.Sub(start)
 		if word == "got" || word == "failed" {
-			took = p.calls[name].At.Sub(p.acted)
+			at = p.calls[name].At
+			took = at.Sub(p.acted)
 		}
 		synctest.Wait()
-		check(want, took, err)
+		check(p.further(want, at, err), took, err)
 	}
 	if !slices.Contains(looks, word) {
 		p.acted = began
@@ -301,7 +309,12 @@ func known[T any](all map[string]T, name string) T {
 
 // of does a step of a lease or Locker.
 func (p *play) of(name, word string, words []string) error {
-	if l := p.lockers[name]; l != nil {
+	if t := p.things[name]; t != nil {
+		return known(t, word)("", words)
+	}
+	if l := p.lockers[name]; l != nil && things[word] != nil {
+		return things[word](p, "", l.Locker, words)
+	} else if l != nil {
 		return run(p, ofLocker, word, l, words)
 	}
 	lease := known(p.leases, name)
@@ -332,6 +345,16 @@ func (p *play) begin(name, what string, words []string) error {
 		throw("%q is in use", name)
 	}
 	delete(p.calls, name)
+	delete(p.things, name)
+	if t := p.things[who]; t != nil {
+		return known(t, method)(name, words)
+	}
+	if l := p.lockers[who]; l != nil && things[method] != nil {
+		return things[method](p, name, l.Locker, words)
+	}
+	if of := p.leases[who]; of != nil && method == "within" {
+		return p.within(name, of)
+	}
 	ctx, cancel := context.WithCancel(p.ctx)
 	p.T.Cleanup(cancel)
 	waits, resource := method != "try" && method != "adopt", "r"
@@ -377,10 +400,20 @@ func (p *play) context(words []string) (rest []string) {
 	for _, word := range words {
 		cancel := func() {}
 		switch key, value, _ := strings.Cut(word, "="); {
-		case key == "in":
-			ctx = known(p.leases, value).Context()
+		case key == "in" && value != "":
+			ctx = p.contextOf(value)
+		case key == "after" && value != "": // that of a lease, which does not end with it
+			ctx = context.WithoutCancel(p.contextOf(value))
 		case key == "deadline":
 			ctx, cancel = context.WithTimeout(ctx, duration(value))
+		case key == "because" && value != "": // it ends after that, with a cause
+			why, drop := context.WithCancelCause(ctx)
+			ctx = why
+			if d := duration(value); d > 0 {
+				time.AfterFunc(d, func() { drop(errDropped) })
+			} else {
+				drop(errDropped)
+			}
 		case word == "canceled":
 			ctx, cancel = context.WithCancel(ctx)
 			cancel()
@@ -458,12 +491,16 @@ func holds[T cmp.Ordered](what string, got T, op string, want T) {
 	}
 }
 
-// duration returns a time, or the sum of several: validity+1s.
+// duration returns a time, or a sum: validity+1s-1ns.
 func duration(text string) (sum time.Duration) {
-	for part := range strings.SplitSeq(text, "+") {
-		d, err := time.ParseDuration(part)
+	for part := range strings.SplitSeq(strings.ReplaceAll(text, "-", "+-"), "+") {
+		word, less := strings.CutPrefix(part, "-")
+		d, err := time.ParseDuration(cmp.Or(word, "0s"))
 		if err != nil {
-			d = known(durations, part)
+			d = known(durations, word)
+		}
+		if less {
+			d = -d
 		}
 		sum += d
 	}

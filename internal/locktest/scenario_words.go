@@ -2,6 +2,7 @@ package locktest
 
 import (
 	"context"
+	"log/slog"
 	"slices"
 	"strings"
 	"time"
@@ -60,7 +61,7 @@ var alone = map[string]verb[*play]{
 
 // open makes Lockers.
 func (p *play) open(words []string) {
-	opts := []redlock.Option{redlock.WithLogger(nil)}
+	var opts []redlock.Option
 	bubble, warm, with := p.Bubble, true, slices.Index(append(words, "with"), "with")
 	for _, word := range words[min(with+1, len(words)):] {
 		switch nodes, on := strings.CutPrefix(word, "on="); {
@@ -75,8 +76,9 @@ func (p *play) open(words []string) {
 	}
 	p.Vouch()
 	for _, name := range words[:with] {
-		l := &locker{Uplink: new(Uplink)}
-		if l.Locker = ColdLockerBy(bubble, l.Uplink, opts...); warm {
+		l := &locker{Uplink: new(Uplink), clock: NewJumpClock(), log: new(Records)}
+		own := append([]redlock.Option{redlock.WithLogger(slog.New(l.log)), redlock.WithClock(l.clock)}, opts...)
+		if l.Locker = ColdLockerBy(bubble, l.Uplink, own...); warm {
 			bubble.Warm(l.Locker)
 		}
 		if p.lockers[name] != nil {
