@@ -2,14 +2,10 @@ package jobs_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -18,50 +14,6 @@ import (
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 )
-
-// A due time that was run is refused within the window, although the process that ran it was closed. After
-// the window it is too late, and no master is asked.
-func TestVirtualLate(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		var log locktest.Records
-		l := b.Locker()
-		here, there := newLockerWith(t, l), newLockerWith(t, b.WarmLocker(redlock.WithLogger(slog.New(&log))))
-		if got := here.Window(); got != 5*time.Second {
-			t.Errorf("Window: got %v, want 5s", got)
-		}
-		due := time.Now()
-		lock, err := here.LockAt(t.Context(), "r", due)
-		locktest.Must(t, err)
-		locktest.Must(t, lock.Unlock(t.Context()))
-		locktest.Must(t, l.Close())
-		for _, late := range []time.Duration{0, time.Second, 5 * time.Second} {
-			time.Sleep(time.Until(due.Add(late)))
-			_, err := there.LockAt(t.Context(), "r", due)
-			locktest.WantMatch(t, "LockAt "+late.String()+" late", err, []error{redlock.ErrTaken}, jobs.ErrLate)
-		}
-		time.Sleep(time.Millisecond)
-		for _, n := range b.Nodes {
-			n.ForgetCalls()
-		}
-		for range 3 {
-			_, err = there.LockAt(t.Context(), "r", due)
-			locktest.WantMatch(t, "LockAt after the window", err, []error{redlock.ErrNotAcquired, jobs.ErrLate}, redlock.ErrTaken)
-		}
-		if _, err = there.LockAt(t.Context(), "r", time.Time{}.Add(1)); !strings.Contains(err.Error(), "due at 0001-01-01T00:00:00.000000001Z, and the clock of this machine has 2000-01-01T00:00:05.001") {
-			t.Errorf("a due time in the year 1: got %v, want both times", err)
-		}
-		if _, err = there.LockAt(t.Context(), strings.Repeat("r", 600), due); !errors.Is(err, redlock.ErrConfig) || strings.Contains(err.Error(), "\n") {
-			t.Errorf("a name that is too long: got %v, want one line", err)
-		}
-		b.WantCalls("acquire", 0)
-		if got := len(log.With("left out")); got != 2 {
-			t.Errorf("got %d lines in the log about runs that are left out, want one for each of two jobs", got)
-		}
-		next, err := there.LockAt(t.Context(), "r", due.Add(2*time.Second))
-		locktest.Must(t, err)
-		locktest.Must(t, next.Unlock(t.Context()))
-	})
-}
 
 // A machine that stops after it has asked for the record, and wakes after the window, gives the record back.
 func TestVirtualLateMeanwhile(t *testing.T) {
@@ -75,32 +27,13 @@ func TestVirtualLateMeanwhile(t *testing.T) {
 		})
 		_, err := j.LockAt(t.Context(), "r", due)
 		locktest.WantMatch(t, "LockAt", err, []error{jobs.ErrLate})
-		lock, err := newLockerWith(t, b.WarmLocker()).LockAt(t.Context(), "r", due)
-		locktest.Must(t, err)
-		locktest.Must(t, lock.Unlock(t.Context()))
-	})
-}
-
-// RunAt waits for the due time, for a window at most.
-func TestVirtualEarly(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker()
-		j, begin := newLockerWith(t, l), time.Now()
-		due := begin.Add(5 * time.Second)
-		ended, cancel := context.WithTimeout(t.Context(), time.Second)
-		defer cancel()
-		_, err := j.LockAt(ended, "r", due)
-		locktest.WantMatch(t, "LockAt for a second", err, []error{context.DeadlineExceeded})
-		locktest.WantSince(t, "LockAt for a second", begin, time.Second)
+		j = newLockerWith(t, b.WarmLocker())
 		lock, err := j.LockAt(t.Context(), "r", due)
 		locktest.Must(t, err)
-		if lock.Owner() == "" || time.Now().Before(due) || time.Now().After(due.Add(time.Second)) {
-			t.Errorf("got the lock at %v, want it at %v", time.Now(), due)
-		}
 		locktest.Must(t, lock.Unlock(t.Context()))
-		time.AfterFunc(time.Second, func() { _ = l.Close() })
-		_, err = j.LockAt(t.Context(), "r", time.Now().Add(3*time.Second))
-		locktest.WantMatch(t, "LockAt while the Locker is closed", err, []error{redlock.ErrClosed})
+		if _, err = j.LockAt(t.Context(), "r", time.Time{}.Add(1)); !strings.Contains(fmt.Sprint(err), "due at 0001-01-01T00:00:00.000000001Z, and the clock of this machine has 2000-01-01T00:00:") {
+			t.Errorf("a due time in the year 1: got %v, want both times", err)
+		}
 	})
 }
 
@@ -135,7 +68,7 @@ func TestErrorsNameTheFunction(t *testing.T) {
 			"no context":  call(none, "r"),
 		} {
 			locktest.WantMatch(t, name+" with "+what, err, []error{redlock.ErrConfig})
-			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.Contains(fmt.Sprint(err), "CheckResource") {
+			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.ContainsAny(fmt.Sprint(err), "\n") || strings.Contains(fmt.Sprint(err), "CheckResource") {
 				t.Errorf("%s with %s: got %v, want %q in front", name, what, err, want)
 			}
 		}
@@ -183,104 +116,25 @@ func TestBadDueTimes(t *testing.T) {
 	}
 }
 
-// A run that is due while the former one is under way is left out on this machine. Its record is given back:
-// a machine that calls within the window, after the former run, makes it.
-func TestVirtualFormerRun(t *testing.T) {
+// A machine that is stopped for more than the window while it waits for masters in quarantine is late.
+func TestVirtualStoppedInQuarantine(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		here, there := newLockerWith(t, b.WarmLocker()), newLockerWith(t, b.WarmLocker())
-		first := time.Now()
-		second := first.Add(2 * time.Second)
-		lock, err := here.LockAt(t.Context(), "r", first)
-		locktest.Must(t, err)
-		time.Sleep(time.Until(second))
-		_, err = there.LockAt(t.Context(), "r", second)
-		locktest.WantMatch(t, "LockAt during the former run", err, []error{redlock.ErrTaken})
-		locktest.Must(t, there.RunAt(t.Context(), "r", second, func(context.Context, *redlock.Lease) error {
-			t.Error("two runs at a time")
-			return nil
-		}))
-		time.Sleep(2 * time.Second)
-		locktest.Must(t, lock.Unlock(t.Context()))
-		ran := 0
-		for range 2 {
-			locktest.Must(t, there.RunAt(t.Context(), "r", second, func(context.Context, *redlock.Lease) error { ran++; return nil }))
-		}
-		if ran != 1 {
-			t.Errorf("got %d runs after the former one, want 1", ran)
-		}
-	})
-}
-
-// A run that is due while masters are in quarantine waits for them, on one machine of all, and is not late
-// then. A machine that is stopped meanwhile for more than the window is late.
-func TestVirtualDueInQuarantine(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		var all []*jobs.Locker
-		for range 3 {
-			all = append(all, newLockerWith(t, b.WarmLocker()))
-		}
-		impatient, stopped := newLockerWith(t, b.WarmLocker(), redlock.WithQuarantineWait(0)), newLockerWith(t, b.WarmLocker())
+		stopped := newLockerWith(t, b.WarmLocker())
 		b.All((*virtual.Node).RestartEmpty)
 		time.Sleep(time.Hour)
 		due := time.Now()
-		_, err := impatient.LockAt(t.Context(), "r", due)
-		locktest.WantMatch(t, "LockAt without patience", err, []error{redlock.ErrQuarantine})
-		short, cancel := context.WithTimeout(t.Context(), 9*time.Second)
-		defer cancel()
-		_, err = stopped.LockAt(short, "r", due)
-		locktest.WantMatch(t, "LockAt with a deadline", err, []error{redlock.ErrQuarantine})
-		locktest.WantWithin(t, "LockAt with a deadline", due, time.Second)
 		stopped.SetClock(func() time.Time {
 			if time.Since(due) < 2*time.Second {
 				return time.Now()
 			}
 			return time.Now().Add(6 * time.Second)
 		})
-		var running sync.WaitGroup
-		var ran atomic.Int32
-		run := func(context.Context, *redlock.Lease) error { ran.Add(1); return nil }
-		for _, j := range all {
-			running.Go(func() { locktest.Must(t, j.RunAt(t.Context(), "r", due, run)) })
-		}
-		running.Go(func() {
-			err := stopped.RunAt(t.Context(), "alone", due, func(context.Context, *redlock.Lease) error {
-				t.Error("a run that is too late was made")
-				return nil
-			})
-			locktest.WantMatch(t, "RunAt on a machine that was stopped", err, []error{jobs.ErrLate})
+		err := stopped.RunAt(t.Context(), "alone", due, func(context.Context, *redlock.Lease) error {
+			t.Error("a run that is too late was made")
+			return nil
 		})
-		running.Wait()
-		synctest.Wait()
-		if ran.Load() != 1 {
-			t.Errorf("got %d runs, want 1", ran.Load())
-		}
-		if took := time.Since(due); took < 10*time.Second || took > 12*time.Second {
-			t.Errorf("the runs took %v, want the quarantine", took)
-		}
+		locktest.WantMatch(t, "RunAt on a machine that was stopped", err, []error{jobs.ErrLate})
 	})
-}
-
-// A quorum in quarantine is waited for once more if it loses its data meanwhile, but not for ever.
-func TestVirtualDueInQuarantines(t *testing.T) {
-	for _, restarts := range []int{2, 3} {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			j := newLockerWith(t, b.WarmLocker())
-			b.All((*virtual.Node).RestartEmpty)
-			time.Sleep(time.Hour)
-			for i := 1; i < restarts; i++ {
-				time.AfterFunc(time.Duration(i)*9*time.Second, func() { b.All((*virtual.Node).Kill) })
-				time.AfterFunc(time.Duration(i)*9*time.Second+30*time.Millisecond, func() { b.All((*virtual.Node).RestartEmpty) })
-			}
-			lock, err := j.LockAt(t.Context(), "r", time.Now())
-			switch {
-			case restarts == 2:
-				locktest.Must(t, err)
-				locktest.Must(t, lock.Unlock(t.Context()))
-			case !errors.Is(err, redlock.ErrQuarantine):
-				t.Errorf("%d restarts: got %v, want ErrQuarantine", restarts, err)
-			}
-		})
-	}
 }
 
 // Due finds the due time for which a scheduler calls.
