@@ -1,17 +1,14 @@
 package semaphore_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -19,56 +16,10 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/semaphore"
-	"github.com/d0720281/redlock/several"
 )
 
 func distance(b *locktest.Bubble, d time.Duration) {
 	b.All(func(n *virtual.Node) { n.Latency(d, d) })
-}
-
-// A free permit takes one round trip, or two, as do several. There are never more than there are, and a caller that waits
-// gets permits when they are free.
-func TestVirtualPermits(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		s, far := newSemaphore(t, l, 4), newSemaphore(t, other, 4)
-		distance(b, 10*time.Millisecond)
-		start := time.Now()
-		three, err := s.TryAcquire(t.Context(), 3)
-		locktest.Must(t, err)
-		locktest.WantWithin(t, "TryAcquire of three", start, 40*time.Millisecond) // with the round that raises a token, if counters differ
-		one, err := far.TryAcquire(t.Context(), 1)
-		locktest.Must(t, err)
-		_, err = far.TryAcquire(t.Context(), 1)
-		locktest.WantMatch(t, "TryAcquire of a fifth", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
-		done := make(chan *semaphore.Lease)
-		go func() {
-			lease, err := far.Acquire(t.Context(), 2)
-			if err != nil {
-				t.Error(err)
-			}
-			done <- lease
-		}()
-		time.Sleep(time.Minute) // they are renewed
-		if three.Err() != nil || one.Err() != nil {
-			t.Fatalf("after a minute: got %v, %v", three.Err(), one.Err())
-		}
-		locktest.Must(t, one.Unlock(t.Context()))
-		time.Sleep(time.Second)
-		select {
-		case <-done:
-			t.Fatal("got two permits while one was free")
-		default:
-		}
-		start = time.Now()
-		_, err = far.TryAcquire(t.Context(), 1)
-		locktest.WantMatch(t, "TryAcquire while a caller waits", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken})
-		locktest.WantWithin(t, "TryAcquire while a caller waits", start, 0)
-		locktest.Must(t, three.Unlock(t.Context()))
-		two := <-done
-		locktest.WantWithin(t, "two permits", start, 200*time.Millisecond)
-		locktest.Must(t, two.Unlock(t.Context()))
-	})
 }
 
 // 100 free permits are handed out together: 100 callers of a process have them within four round trips.
@@ -317,33 +268,6 @@ func TestVirtualOrder(t *testing.T) {
 	}
 }
 
-// A caller that gives up leaves nothing, and its error has the reason.
-func TestVirtualGivesUp(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		holder, s := newSemaphore(t, b.WarmLocker(), 2), newSemaphore(t, b.WarmLocker(), 2)
-		both, err := holder.Acquire(t.Context(), 2)
-		locktest.Must(t, err)
-		for n := 1; n <= 2; n++ {
-			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
-			_, err = s.Acquire(ctx, n)
-			cancel()
-			want := []error{redlock.ErrNotAcquired, context.DeadlineExceeded, redlock.ErrTaken}
-			locktest.WantMatch(t, "Acquire", err, want)
-
-			why := errors.New("the request was dropped")
-			dropped, drop := context.WithCancelCause(t.Context())
-			time.AfterFunc(time.Second, func() { drop(why) })
-			_, err = s.Acquire(dropped, n)
-			locktest.WantMatch(t, "Acquire", err, []error{redlock.ErrNotAcquired, context.Canceled, why})
-			_, err = s.TryAcquire(dropped, n) // which has not asked for any permit
-			locktest.WantMatch(t, "TryAcquire with a context that has ended", err, []error{redlock.ErrNotAcquired, context.Canceled, why}, redlock.ErrTaken)
-		}
-		locktest.Must(t, both.Unlock(t.Context()))
-		time.Sleep(time.Second)
-		locktest.WantNothingLeft(b)
-	})
-}
-
 // An attempt for one permit takes one, also if it is refused others first: with WithMinHold a second one would stay
 // taken although nothing uses it.
 func TestVirtualMinHold(t *testing.T) {
@@ -426,91 +350,6 @@ func TestVirtualAnyPermit(t *testing.T) {
 	})
 }
 
-// The permits of a holder that no longer renews them are free after its TTL.
-func TestVirtualSilentHolder(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		const ttl = 2 * time.Second
-		silent := b.WarmLocker()
-		_, err := newSemaphore(t, silent, 2, redlock.WithTTL(ttl), redlock.WithoutRenewal()).Acquire(t.Context(), 2)
-		locktest.Must(t, err)
-		start := time.Now()
-		lease, err := newSemaphore(t, b.WarmLocker(), 2).Acquire(t.Context(), 2)
-		locktest.Must(t, err)
-		locktest.WantWithin(t, "both permits", start, ttl+1500*time.Millisecond)
-		locktest.Must(t, lease.Unlock(t.Context()))
-	})
-}
-
-// The number of permits can change while the program runs. The largest number in use holds, and a client that
-// meets a holder with another number logs that once.
-func TestVirtualResize(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		var out bytes.Buffer
-		logger := slog.New(slog.NewTextHandler(&out, nil))
-		s := newSemaphore(t, b.WarmLocker(), 2)
-		other := newSemaphore(t, b.WarmLocker(redlock.WithLogger(logger)), 2)
-		both, err := s.Acquire(t.Context(), 2)
-		locktest.Must(t, err)
-		done := make(chan *semaphore.Lease)
-		go func() {
-			lease, err := s.Acquire(t.Context(), 1)
-			if err != nil {
-				t.Error(err)
-			}
-			done <- lease
-		}()
-		synctest.Wait()
-		locktest.Must(t, s.Resize(3))
-		start := time.Now()
-		third := <-done // which waited
-		locktest.WantWithin(t, "the third permit", start, time.Second)
-		locktest.Must(t, both.Unlock(t.Context()))
-		locktest.Must(t, third.Unlock(t.Context()))
-		three, err := s.Acquire(t.Context(), 3)
-		locktest.Must(t, err)
-		for range 2 {
-			if _, err := other.TryAcquire(t.Context(), 1); !errors.Is(err, redlock.ErrTaken) {
-				t.Errorf("got %v, want ErrTaken", err)
-			}
-		}
-		if got := strings.Count(out.String(), "permits=2 theirs=3"); got != 1 {
-			t.Errorf("got %d lines about the other number, want one: %s", got, &out)
-		}
-		locktest.Must(t, s.Resize(1))
-		if err := three.Err(); err != nil {
-			t.Errorf("after Resize: got %v, want the lease to go on", err)
-		}
-		if _, err := s.Acquire(t.Context(), 2); !errors.Is(err, redlock.ErrConfig) {
-			t.Errorf("two of one permit: got %v, want ErrConfig", err)
-		}
-		waiting := make(chan error)
-		locktest.Must(t, s.Resize(4))
-		go func() {
-			_, err := s.Acquire(t.Context(), 4)
-			waiting <- err
-		}()
-		time.Sleep(time.Second)
-		locktest.Must(t, s.Resize(1))
-		if err := <-waiting; !errors.Is(err, redlock.ErrConfig) {
-			t.Errorf("a caller that waits for more than there are now: got %v, want ErrConfig", err)
-		}
-		locktest.Must(t, three.Unlock(t.Context()))
-		one, err := s.Acquire(t.Context(), 1) // TryAcquire may meet a waiter that gives its permit back
-		locktest.Must(t, err)
-		if got := one.Parts()[0].Resource(); got != "s~1" {
-			t.Errorf("got %q, want the one permit that is left", got)
-		}
-		locktest.Must(t, one.Unlock(t.Context()))
-		synctest.Wait()
-		locktest.Must(t, errors.Join(s.Resize(4), s.Resize(1))) // while all are free
-		_, err = s.Acquire(t.Context(), 1)
-		locktest.Must(t, err)
-		if _, err := s.TryAcquire(t.Context(), 1); !errors.Is(err, redlock.ErrTaken) {
-			t.Errorf("a second of one permit: got %v, want ErrTaken", err)
-		}
-	})
-}
-
 // Callers of three processes give up at any moment, also while they are being called, and the number of permits changes
 // under them. There are never more holders than the largest number allows, and then each caller is served and nothing is left.
 func TestVirtualStorm(t *testing.T) {
@@ -574,71 +413,6 @@ func TestVirtualStorm(t *testing.T) {
 			if len(g.wrong) > 0 {
 				t.Errorf("seed %d: %v", seed, g.wrong)
 			}
-		})
-	}
-}
-
-// Inside a lease of the semaphore a second Acquire is refused: callers that hold permits and wait for more would
-// wait for each other.
-func TestVirtualReentry(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		s := newSemaphore(t, b.WarmLocker(), 3)
-		lease, err := s.Acquire(t.Context(), 1)
-		locktest.Must(t, err)
-		ctx, cancel := lease.Within(t.Context())
-		defer cancel()
-		for name, ctx := range map[string]context.Context{"Within": ctx, "the lease": lease.Context(), "its permit": lease.Parts()[0].Context()} {
-			_, err := s.Acquire(ctx, 1)
-			locktest.WantMatch(t, "in the context of "+name, err, []error{redlock.ErrReentry}, redlock.ErrNotAcquired)
-		}
-		other, err := s.TryAcquire(t.Context(), 2)
-		locktest.Must(t, err)
-		err = other.During(t.Context(), func(ctx context.Context, _ *several.Lease) error {
-			_, err := s.TryAcquire(ctx, 1)
-			return err
-		})
-		if !errors.Is(err, redlock.ErrReentry) {
-			t.Errorf("inside During: got %v, want ErrReentry", err)
-		}
-		err = s.Do(t.Context(), 1, func(ctx context.Context, _ *semaphore.Lease) error {
-			_, err := s.TryAcquire(ctx, 1)
-			return err
-		})
-		if !errors.Is(err, redlock.ErrReentry) {
-			t.Errorf("inside Do: got %v, want ErrReentry", err)
-		}
-		locktest.Must(t, lease.Unlock(t.Context()))
-		lease, err = s.Acquire(context.WithoutCancel(ctx), 1)
-		locktest.Must(t, err) // the lease that the context has is over
-		locktest.Must(t, lease.Unlock(t.Context()))
-	})
-}
-
-// Close keeps the permits until the work under them is over.
-func TestVirtualCloseKeepsPermits(t *testing.T) {
-	for _, n := range []int{1, 2} {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			const winds = 3 * time.Second // from the end of its context to the end of the work
-			l := b.WarmLocker()
-			other := newSemaphore(t, b.WarmLocker(), 2)
-			done := make(chan error, 1)
-			go func() {
-				done <- newSemaphore(t, l, 2).Do(context.Background(), n, func(ctx context.Context, _ *semaphore.Lease) error {
-					<-ctx.Done()
-					time.Sleep(winds)
-					return nil
-				})
-			}()
-			synctest.Wait()
-			closed := time.Now()
-			go func() { locktest.Must(t, l.Close()) }()
-			lease, err := other.Acquire(t.Context(), 2)
-			locktest.Must(t, err)
-			if got := time.Since(closed); got < winds || got > winds+100*time.Millisecond { // one permit after the other
-				t.Errorf("the next holder of both: got them %v after Close, want %v", got, winds)
-			}
-			locktest.Must(t, lease.Unlock(t.Context()))
-			locktest.Must(t, <-done)
 		})
 	}
 }
