@@ -6,12 +6,14 @@ import (
 	"testing"
 )
 
-// Each scenario of testdata/wrong.txt breaks a promise or has an error in its text. The comment of its first line is in the
+// Each scenario of testdata/wrong.txt and wrong_work.txt breaks a promise or has an error in its text. The comment of its first line is in the
 // error, which says where.
 func TestScenariosFail(t *testing.T) {
 	text, err := os.ReadFile("testdata/wrong.txt")
 	Must(t, err)
-	for _, one := range strings.Split(string(text), "\n== ")[1:] {
+	more, err := os.ReadFile("testdata/wrong_work.txt")
+	Must(t, err)
+	for _, one := range strings.Split(string(text)+string(more), "\n== ")[1:] {
 		name, _, _ := strings.Cut(one, "\n")
 		name, want, _ := strings.Cut(name, " # ")
 		InBubble(t, 3, func(t *testing.T, b *Bubble) {
