@@ -25,9 +25,9 @@ import (
 // Further words of scenarios: for work under a lease, and for the packages on top.
 //
 //	D = a.do [WORDS]              Do, whose function returns at "D.returns"; with winds=T so long after the end of its context
-//	L = a.several c b:shared      several.Lock; L/b is the part of b
-//	S = a.semaphore 4 [WORDS]     then X = S.acquire 2, whose permits are X/1 and X/2, and D = S.do 2
-//	J = a.jobs [WORDS]            then L = J.lock, D = J.run and D = J.runwithpermit 2; with due=T for a due time
+//	L = a.several c b:shared      several.Lock, with P = L.part b; also tryseveral and doseveral
+//	S = a.semaphore 4 [WORDS]     then X = S.acquire 2, with P = X.part 1, and D = S.do 2
+//	J = a.jobs [WORDS]            then L = J.lock, D = J.run and D = J.runwithpermit permits=2; with due=T for a due time
 //	E = a.campaign [WORDS]        an Elector: E.leads waits for its next term, whose lease is E/1, then E/2; E.term for its end
 //	start                         then "until T" sleeps until T from there, as count "at T", "by T" and "from T" behind "->"
 
@@ -41,7 +41,9 @@ var (
 
 func init() {
 	maps.Copy(sentinels, map[string]error{
-		"workfailed": errWork, "panicked": errPanic, "dropped": errDropped, "goexit": errGoexit, "context.Canceled": context.Canceled, "wrapped": fmt.Errorf("store: %w", context.Canceled), "late": jobs.ErrLate, "wrongtype": reason.WrongType, "notleader": election.ErrNotLeader, "noleader": election.ErrNoLeader,
+		"workfailed": errWork, "panicked": errPanic, "goexit": errGoexit, "dropped": errDropped, "wrongtype": reason.WrongType,
+		"late": jobs.ErrLate, "notleader": election.ErrNotLeader,
+		"context.Canceled": context.Canceled, "wrapped": fmt.Errorf("store: %w", context.Canceled), // what work returns
 	})
 	looks = append(looks, "until", "keys", "never", "log", "counts", "leading", "idle", "counter", "requests")
 	for name, do := range map[string]func(p *play, w []string){
@@ -60,7 +62,7 @@ func init() {
 			for _, name := range w[:n] {
 				sum += known(p.works, name).begun
 			}
-			holds("runs", strconv.Itoa(sum), w[n], w[n+1])
+			holds("runs", sum, w[n], number(w[n+1]))
 		},
 		"turn": func(p *play, w []string) { // r [NAME] [OPTIONS]: a new Locker locks a resource once
 			opts, name := []redlock.Option{redlock.WithLogger(nil)}, ""
@@ -83,7 +85,7 @@ func init() {
 		alone[name] = verb[*play]{-1, func(p *play, _ *play, w []string) error { do(p, w); return nil }}
 	}
 	maps.Copy(ofLease, map[string]verb[*redlock.Lease]{
-		"context":   {0, func(_ *play, of *redlock.Lease, _ []string) error { _ = of.Context(); return nil }}, // somebody uses it
+		"context":   {0, func(_ *play, of *redlock.Lease, _ []string) error { _ = of.Context(); return nil }}, // the holder uses it
 		"goes":      {1, func(_ *play, of *redlock.Lease, _ []string) error { return of.Context().Err() }},    // on
 		"extendfor": {1, func(p *play, of *redlock.Lease, w []string) error { return of.ExtendFor(p.ctx, duration(w[0])) }},
 		"requests": {3, func(p *play, of *redlock.Lease, w []string) error { // with its token, at each node
@@ -94,7 +96,7 @@ func init() {
 						got++
 					}
 				}
-				holds(w[0], strconv.Itoa(got), w[1], w[2])
+				holds(w[0], got, w[1], number(w[2]))
 			}
 			return nil
 		}},
@@ -128,28 +130,20 @@ func init() {
 					throw("no event has the name %q", w[0])
 				}
 			}
-			n, err := strconv.ParseUint(w[2], 10, 64)
-			holds(w[0], of.Stats().Counts[kind], w[1], n)
-			return err
+			holds(w[0], int(of.Stats().Counts[kind]), w[1], number(w[2]))
+			return nil
 		}},
 		"log": {-1, func(_ *play, of *locker, w []string) error { // = 1 no quorum & WARN: lines with that text, and with the rest anywhere
 			text, rest, _ := strings.Cut(strings.Join(w[2:], " "), " & ")
 			lines := slices.DeleteFunc(of.log.With(text), func(line map[string]any) bool {
 				return slices.ContainsFunc(strings.Split(rest, " & "), func(part string) bool { return !strings.Contains(fmt.Sprint(line), part) })
 			})
-			n, err := strconv.Atoi(w[1])
-			holds(fmt.Sprint("lines in the log ", lines), len(lines), w[0], n)
-			return err
+			holds(fmt.Sprint("lines in the log ", lines), len(lines), w[0], number(w[1]))
+			return nil
 		}},
 	})
 	maps.Copy(ofNode, map[string]verb[*virtual.Node]{
-		"reset":    suffer((*virtual.Node).Reset),
-		"breakoff": suffer((*virtual.Node).BreakOff),
-		"forget":   suffer((*virtual.Node).ForgetCalls),
-		"latency": {-1, func(_ *play, n *virtual.Node, w []string) error { // there and back
-			n.Latency(duration(w[0]), duration(w[len(w)-1]))
-			return nil
-		}},
+		"reset":  suffer((*virtual.Node).Reset),
 		"refuse": {-1, func(_ *play, n *virtual.Node, w []string) error { n.Refuse(strings.Join(w, " ")); return nil }},
 		"put": {-1, func(p *play, n *virtual.Node, w []string) error { // r VALUE [T]; the token of a lease for its name
 			name, rest, found := strings.Cut(append(w, "")[1], "|")
@@ -166,10 +160,6 @@ func init() {
 			if lease := known(p.leases, w[0]); !strings.HasPrefix(n.Value(lease.Resource()), lease.Token()) {
 				throw("got the key %q", n.Value(lease.Resource()))
 			}
-			return nil
-		}},
-		"saw": {3, func(_ *play, n *virtual.Node, w []string) error { // acquire = 1
-			holds("requests", strconv.Itoa(n.Seen(w[0], "r")), w[1], w[2])
 			return nil
 		}},
 		"removed": {1, func(_ *play, n *virtual.Node, _ []string) error { // nothing: no release found a key
@@ -281,7 +271,7 @@ type work struct {
 	quick bool // it returns at once
 }
 
-// thing returns the words of work, of which options are taken out.
+// work makes a lease with a name, or a function under it, from what some words say; options and the rest are returned.
 func (p *play) work(as string, w []string) (k *work, opts []redlock.LockOption, rest []string) {
 	k = &work{let: make(chan error), winds: -1}
 	for _, word := range w {
@@ -300,14 +290,20 @@ func (p *play) work(as string, w []string) (k *work, opts []redlock.LockOption, 
 	if as != "" {
 		p.works[as] = k
 		p.things[as] = thing{
-			"returns": func(_ string, w []string) error { k.let <- sentinels[strings.Join(w, "")]; return nil },
-			"begun":   func(_ string, w []string) error { holds("begun", strconv.Itoa(k.begun), w[0], w[1]); return nil },
-			"lease":   func(as string, _ []string) error { p.leases[as] = k.lasting.(*redlock.Lease); return nil },
-			"unlock":  func(string, []string) error { return k.Unlock(p.ctx) },
-			"extend":  func(string, []string) error { return k.Extend(p.ctx) },
-			"err":     func(string, []string) error { return k.Err() },
-			"context": func(string, []string) error { _ = k.Context(); return nil },
-			"goes":    func(string, []string) error { return k.context().Err() },
+			"returns": func(_ string, w []string) error {
+				if word := strings.Join(w, ""); word == "" || word == "ok" {
+					k.let <- nil
+				} else {
+					k.let <- known(sentinels, word)
+				}
+				return nil
+			},
+			"begun":  func(_ string, w []string) error { holds("begun", k.begun, w[0], number(w[1])); return nil },
+			"lease":  func(as string, _ []string) error { p.leases[as] = k.lasting.(*redlock.Lease); return nil },
+			"unlock": func(string, []string) error { return k.Unlock(p.ctx) },
+			"extend": func(string, []string) error { return k.Extend(p.ctx) },
+			"err":    func(string, []string) error { return k.Err() },
+			"goes":   func(string, []string) error { return k.context().Err() },
 			"cause": func(string, []string) error {
 				<-k.context().Done()
 				return context.Cause(k.context())
@@ -456,7 +452,7 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 	},
 	"semaphore": func(p *play, as string, l *redlock.Locker, w []string) error {
 		_, opts, rest := p.work("", w)
-		s, err := semaphore.New(l, "s", count(rest), opts...)
+		s, err := semaphore.New(l, "s", number(rest[0]), opts...)
 		acquire := func(take func(context.Context, int) (*semaphore.Lease, error), waits bool) func(string, []string) error {
 			return func(as string, w []string) error {
 				k, _, _ := p.work(as, nil)
@@ -465,7 +461,7 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 					as = ""
 				}
 				return p.later(as, func() error {
-					lease, err := take(ctx, count(w))
+					lease, err := take(ctx, number(w[0]))
 					if err == nil {
 						k.lasting = lease
 					}
@@ -477,17 +473,17 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 			k, _, rest := p.work(as, w)
 			ctx, do := p.ctx, k.do(p.T)
 			return p.later(as, func() error {
-				return s.Do(ctx, count(rest), func(ctx context.Context, lease *semaphore.Lease) error { return do(ctx, lease) })
+				return s.Do(ctx, number(rest[0]), func(ctx context.Context, lease *semaphore.Lease) error { return do(ctx, lease) })
 			})
 		}
 		p.things[as] = thing{
 			"acquire": acquire(s.Acquire, true), "tryacquire": acquire(s.TryAcquire, false), "do": do,
-			"resize": func(_ string, w []string) error { return s.Resize(count(w)) },
+			"resize": func(_ string, w []string) error { return s.Resize(number(w[0])) },
 			"during": func(as string, w []string) error {
 				k, _, _ := p.work(as, nil)
 				ctx, do := p.ctx, k.do(p.T)
 				return p.later(as, func() error {
-					lease, err := s.TryAcquire(ctx, count(w))
+					lease, err := s.TryAcquire(ctx, number(w[0]))
 					if err != nil {
 						return err
 					}
@@ -498,7 +494,8 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		return err
 	},
 	"jobs": func(p *play, as string, l *redlock.Locker, w []string) error {
-		_, opts, _ := p.work("", w)
+		_, opts, rest := p.work("", w)
+		none(rest)
 		j, err := jobs.New(l, opts...)
 		p.things[as] = thing{}
 		for name, call := range map[string]func(ctx context.Context, k *work, job string, due time.Time, permits int, do func(context.Context, lasting) error) error{
@@ -533,13 +530,15 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 				k, _, rest := p.work(as, w)
 				job, due, permits, waits := "r", time.Time{}, 1, name != "lock"
 				for _, word := range rest {
-					switch key, value, _ := strings.Cut(word, "="); {
+					switch key, value, found := strings.Cut(word, "="); {
 					case key == "due":
 						due = p.mark.Add(duration(value))
 					case key == "permits":
-						permits, _ = strconv.Atoi(value)
+						permits = number(value)
 					case word == "meanwhile":
 						waits = true
+					case found:
+						throw("unknown word %q", word)
 					default:
 						job = word
 					}
@@ -557,9 +556,10 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		k, opts, rest := p.work(as, w)
 		e, err := election.New(l, "r", opts...)
 		Must(p.T, err)
-		if k.winds < 0 && !slices.Contains(rest, "stays") {
+		if stays := slices.Contains(rest, "stays"); k.winds < 0 && !stays {
 			k.winds = 0
 		}
+		none(slices.DeleteFunc(rest, func(word string) bool { return word == "stays" }))
 		led, causes, terms := make(chan *redlock.Lease, 100), make(chan error, 100), 0
 		stop, over := func() {}, make(chan error, 1)
 		run := func() {
@@ -631,13 +631,11 @@ func (p *play) several(take func(context.Context, several.Locker, several.Names,
 	})
 }
 
-// count returns the number that is the first word.
-func count(w []string) int {
-	n, err := strconv.Atoi(append(w, "no number")[0])
-	if err != nil {
-		throw("%v", err)
+// none fails if there are words that mean nothing.
+func none(words []string) {
+	if len(words) > 0 {
+		throw("unknown words %q", words)
 	}
-	return n
 }
 
 // contextOf returns the context of a lease, or of the work under it.
