@@ -45,7 +45,7 @@ func init() {
 		"late": jobs.ErrLate, "notleader": election.ErrNotLeader,
 		"context.Canceled": context.Canceled, "wrapped": fmt.Errorf("store: %w", context.Canceled), // what work returns
 	})
-	looks = append(looks, "until", "keys", "never", "log", "counts", "leading", "idle", "counter", "requests")
+	looks = append(looks, "until", "keys", "never", "log", "counts", "leading", "idle", "counter", "requests", "erred")
 	for name, do := range map[string]func(p *play, w []string){
 		"start": func(p *play, _ []string) { p.mark = time.Now() },
 		"until": func(p *play, w []string) { time.Sleep(time.Until(p.mark.Add(duration(w[0])))) },
@@ -107,6 +107,12 @@ func init() {
 			if value := n.Value(of.Resource()); strings.HasPrefix(value, of.Token()) {
 				throw("%s has %q", n.Addr(), value)
 			}
+		}
+		return nil
+	}}
+	ofCall["erred"] = verb[*call]{0, func(_ *play, c *call, _ []string) error { // failed, with whatever error
+		if c.end() == nil {
+			throw("%s: got no error", c.name)
 		}
 		return nil
 	}}
