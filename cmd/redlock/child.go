@@ -14,8 +14,10 @@ import (
 // the system has process groups.
 type child struct {
 	cmd    *exec.Cmd
+	pid    int           // also of its process group
 	stops  chan struct{} // has a value when it was stopped, for example by Ctrl-Z
 	exited chan struct{} // closed when it has ended
+	buried chan struct{} // closed when it has been reaped, and its group is done with
 	tty    *terminal     // nil if there is no terminal
 	status status        // valid once the child was reaped; the signal, once it has ended
 }
@@ -39,17 +41,23 @@ func findCommand(args []string) (*exec.Cmd, error) {
 // startChild starts cmd. Linux kills the child when the thread that started it ends. So one
 // goroutine starts it, stays on its thread, and runs until the child has ended.
 func startChild(cmd *exec.Cmd, tty *terminal) (*child, error) {
-	c := &child{cmd: cmd, stops: make(chan struct{}, 1), exited: make(chan struct{}), tty: tty}
+	c := &child{cmd: cmd, stops: make(chan struct{}, 1), exited: make(chan struct{}), buried: make(chan struct{}), tty: tty}
 	cmd.SysProcAttr = ownGroup(tty)
 	started := make(chan error)
 	go func() {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+		adoptOrphans()
 		err := cmd.Start()
+		if err == nil {
+			c.pid = cmd.Process.Pid
+		}
 		started <- err
 		if err == nil {
 			c.watch()
 			close(c.exited)
+			<-c.buried
+			reapOrphans()
 		}
 	}()
 	if err := <-started; err != nil {

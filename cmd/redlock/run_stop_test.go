@@ -44,6 +44,39 @@ func TestStopWithoutATerminal(t *testing.T) {
 	}
 }
 
+// Process 1 of a container has to reap what the command leaves behind.
+func TestProcessOneReaps(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3, redlock.DefaultMaxTTL)
+	dir := t.TempDir()
+	cmd := c.command("redlock", "run", "k", "-c", `for i in 1 2 3 4 5; do sh -c 'sleep 0.1 & : >'`+dir+`/$i; done; until test -e `+dir+`/end; do sleep 0.02; done`)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EINVAL) {
+		t.Skip("needs the right to make a PID namespace: ", err)
+	} else {
+		must(t, err)
+	}
+	defer func() { _ = cmd.Process.Kill() }()
+	redistest.Eventually(t, 30*time.Second, exists(filepath.Join(dir, "5")), "all orphans have begun")
+	redistest.Eventually(t, 10*time.Second, func() bool { return childrenOf(t, cmd.Process.Pid) == 1 }, "the orphans are reaped, and the command runs")
+	must(t, os.WriteFile(filepath.Join(dir, "end"), nil, 0o600))
+	must(t, cmd.Wait())
+}
+
+// childrenOf counts the children of a process, dead ones too.
+func childrenOf(t *testing.T, pid int) (n int) {
+	t.Helper()
+	stats, err := filepath.Glob("/proc/[0-9]*/stat")
+	must(t, err)
+	for _, file := range stats {
+		stat, _ := os.ReadFile(file) // it may have ended
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok && strings.Fields(rest)[1] == strconv.Itoa(pid) {
+			n++
+		}
+	}
+	return n
+}
+
 // If another process stops the command, redlock keeps the lock.
 func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 	t.Parallel()

@@ -257,25 +257,30 @@ func heedHangups(t *testing.T) {
 	t.Cleanup(func() { signal.Stop(hangups) })
 }
 
+// A signal goes to the whole group. What is left of it when the command has ended, because it does not heed the
+// signal, is ended before another holder gets the lock.
 func TestSignalsAreForwarded(t *testing.T) {
 	t.Parallel()
 	heedHangups(t)
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
 		t.Run(signalName(sig), func(t *testing.T) {
-			ready := filepath.Join(t.TempDir(), "ready")
-			// Its children must get the signal, too.
-			p := c.start(t, sig.String(), "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; beat `+ready+` & echo $! > `+ready+`.pid; wait`)
-			redistest.Eventually(t, 10*time.Second, func() bool { return beating(ready) }, "the command runs")
-			pid := numberIn(t, ready+".pid")
-			defer func() { _ = syscall.Kill(pid, syscall.SIGKILL) }()
+			dir := t.TempDir()
+			rest, deaf := filepath.Join(dir, "rest"), filepath.Join(dir, "deaf")
+			p := c.start(t, sig.String(), "-k", "200ms", "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; sh -c 'trap "" HUP INT QUIT USR1 USR2; exec beat `+rest+`' & beat -deaf `+deaf+` & wait`)
+			redistest.Eventually(t, 30*time.Second, func() bool { return beating(rest) && beating(deaf) }, "the command runs")
+			next := c.start(t, sig.String(), "--", "true")
 			p.signal(t, sig)
 			code, rec := p.wait(t)
 			if code != 7 || rec.Outcome != outcomeDone || !rec.Released || strings.Contains(p.all(), "redlock: ") {
 				t.Errorf("got code %d, %+v, %q; want 7 and nothing said", code, rec, p.all())
 			}
-			if sig == syscall.SIGHUP || sig == syscall.SIGTERM { // Go programs may do as they like with the others
-				redistest.Eventually(t, 5*time.Second, gone(pid), "all of the group has ended")
+			code, rec = next.wait(t)
+			time.Sleep(100 * time.Millisecond) // a process that is alive beats
+			for _, file := range []string{rest, deaf} {
+				if last := lastBeat(t, file); code != 0 || !last.Before(rec.Acquired) {
+					t.Errorf("%s was alive %v after the next holder had the lock; code %d", filepath.Base(file), last.Sub(rec.Acquired), code)
+				}
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func ownGroup(tty *terminal) *syscall.SysProcAttr {
 func (c *child) watch() {
 	var w syscall.WaitStatus
 	for {
-		_, err := syscall.Wait4(c.cmd.Process.Pid, &w, syscall.WUNTRACED, nil)
+		_, err := syscall.Wait4(c.pid, &w, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR:
 		case err == nil && w.Stopped():
@@ -30,3 +30,9 @@ func (c *child) watch() {
 
 // reap is for systems on which watch does not take the status.
 func (c *child) reap() { _ = c.cmd.Process.Release() }
+
+// remains reports whether others of the group are left.
+func (c *child) remains() bool { return syscall.Kill(-c.pid, 0) == nil }
+
+func adoptOrphans() {}
+func reapOrphans()  {}

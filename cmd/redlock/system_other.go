@@ -30,6 +30,13 @@ func ownGroup(*terminal) *syscall.SysProcAttr { return nil }
 
 func (c *child) end(syscall.Signal) {}
 
+func (c *child) killRest() {}
+
+func (c *child) remains() bool { return false }
+
+func adoptOrphans() {}
+func reapOrphans()  {}
+
 func (c *child) kill() { _ = c.cmd.Process.Kill() } // it may have ended
 
 func (c *child) watch() {

@@ -53,10 +53,9 @@ var jobSignals = []os.Signal{syscall.SIGTSTP, syscall.SIGCONT}
 // signal sends a signal to the whole group of the child, and to the child if it has moved to another group.
 // The child must not have been reaped: until then no other process can have its number.
 func (c *child) signal(sig os.Signal) {
-	pid := c.cmd.Process.Pid
-	_ = syscall.Kill(-pid, sig.(syscall.Signal)) // ignore the error: the group may have ended
-	if group, err := syscall.Getpgid(pid); err == nil && group != pid {
-		_ = syscall.Kill(pid, sig.(syscall.Signal))
+	_ = syscall.Kill(-c.pid, sig.(syscall.Signal)) // ignore the error: the group may have ended
+	if group, err := syscall.Getpgid(c.pid); err == nil && group != c.pid {
+		_ = syscall.Kill(c.pid, sig.(syscall.Signal))
 	}
 }
 
@@ -68,6 +67,9 @@ func (c *child) end(sig syscall.Signal) {
 
 // kill kills the whole group.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
+
+// killRest kills what is left of the group of a child that has been reaped.
+func (c *child) killRest() { _ = syscall.Kill(-c.pid, syscall.SIGKILL) }
 
 // statusOf converts the system's status of an ended process.
 func statusOf(w syscall.WaitStatus) status {
@@ -191,7 +193,11 @@ func (w *watchdog) pass(sig os.Signal) {
 	case syscall.SIGTSTP:
 		w.stopWanted = true
 	case syscall.SIGCONT:
-		w.child.tty.lend(w.child.cmd.Process.Pid) // redlock may be in the foreground only now
+		w.child.tty.lend(w.child.pid) // redlock may be in the foreground only now
+	case syscall.SIGUSR1, syscall.SIGUSR2:
+		w.signalled = true
+	default:
+		w.signalled, w.ended = true, true
 	}
 	w.child.signal(sig)
 }
@@ -213,7 +219,7 @@ func (w *watchdog) stopped() {
 	}
 	w.look() // a command that was stopped for too long is killed, and not continued
 	if !w.killed {
-		tty.lend(w.child.cmd.Process.Pid)
+		tty.lend(w.child.pid)
 		w.child.signal(syscall.SIGCONT)
 	}
 }

@@ -34,6 +34,8 @@ type watchdog struct {
 	why        ending
 	asked      bool // the command was asked to end
 	killed     bool
+	signalled  bool // a signal was forwarded
+	ended      bool // and is one that ends programs
 	stopWanted bool // redlock has had a SIGTSTP since the last stop
 }
 
@@ -45,8 +47,7 @@ func killLead(ttl time.Duration) time.Duration { return min(ttl/50+100*time.Mill
 // machine is suspended.
 const longestNap = time.Second
 
-// run returns when the command has ended. If redlock ended it, the rest of its group has ended,
-// too.
+// run returns when the command has ended. If redlock or a signal ended it, the rest of its group has ended, too.
 func (w *watchdog) run() {
 	over := w.lease.Context().Done()
 	timer := time.NewTimer(0)
@@ -133,12 +134,37 @@ func (w *watchdog) kill() {
 	}
 }
 
-// bury reaps the command. If redlock ended the command, or the end of its output did, bury also kills
-// the rest of its process group. If the command ended by itself, its background processes go on.
+// bury reaps the command, and ends the rest of its process group: at once if redlock or the end of its output ended
+// the command, and by --signal and --kill-after if a signal was forwarded to it. If the command ended by itself, its
+// background processes go on.
 func (w *watchdog) bury() {
-	if w.why != notEnding || slices.Contains(brokenOutput, w.child.status.signal) {
+	defer close(w.child.buried)
+	kill := w.why != notEnding || slices.Contains(brokenOutput, w.child.status.signal)
+	switch {
+	case kill:
 		w.child.kill()
+	case w.signalled:
+		w.child.end(w.sig)
 	}
 	w.child.reap()
 	w.child.tty.takeBack()
+	if !kill && !w.signalled {
+		return
+	}
+	for began := time.Now(); w.child.remains(); time.Sleep(restPause) {
+		gone := time.Since(began)
+		if gone >= w.killAfter || w.lease.Validity() <= w.lead {
+			w.child.killRest()
+		}
+		if gone >= w.killAfter+unkillable {
+			w.log.Warn("what the command has started cannot be killed", "group", w.child.pid)
+			return
+		}
+	}
 }
+
+// How often bury looks for the rest of the group, and how long it waits for processes that were killed.
+const (
+	restPause  = 2 * time.Millisecond
+	unkillable = time.Second
+)
