@@ -18,8 +18,8 @@ import (
 	"github.com/d0720281/redlock/internal/door"
 )
 
-// Where a command looks for what its flags do not give. A password comes from here or from a
-// URL: every user of the machine could read it from a flag.
+// Where a command looks for what its flags do not give: see variable for the others. A password comes from here or from
+// a URL: every user of the machine could read it from a flag.
 const (
 	mastersEnv    = "REDLOCK_MASTERS"
 	passwordEnv   = "REDLOCK_PASSWORD"
@@ -41,12 +41,11 @@ type connection struct {
 	insecure               bool
 	user                   string
 
-	asked       map[string]*redis.Options // by address, once it is open
-	cliPassword bool                      // $REDISCLI_AUTH was used for one of them
+	asked map[string]*redis.Options // by address, once it is open
 }
 
 func (c *connection) register(f *pflag.FlagSet) {
-	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://; by default $"+mastersEnv)
+	f.StringArrayVar(&c.masters, "masters", nil, "`URLs` of all masters, separated by commas: host:port, redis://, rediss:// or unix://")
 	f.StringVar(&c.prefix, "prefix", redlock.DefaultKeyPrefix, "what comes before KEY on the masters; the same for all clients")
 	c.maxTTL, c.given = redlock.DefaultMaxTTL, f.Changed
 	f.Var((*duration)(&c.maxTTL), "max-ttl", "largest TTL of any client; the same for all clients")
@@ -59,17 +58,46 @@ func (c *connection) register(f *pflag.FlagSet) {
 	f.StringVar(&c.sni, "sni", "", "host `name` to ask the masters for, and to check")
 	f.BoolVar(&c.insecure, "insecure", false, "do not check the masters' certificates")
 	f.StringVar(&c.user, "user", "", "`name` of the user; its password is in $"+passwordEnv+" or $"+cliPasswordEv+"; a URL with a user or a password of its own goes first")
+	f.VisitAll(func(flag *pflag.Flag) {
+		if name := variable(flag.Name); name != "" {
+			flag.Usage += " [$" + name + "]"
+		}
+	})
+}
+
+// variable returns the name of the variable that has the value of a flag for masters; "" for another flag.
+func variable(flag string) string {
+	switch flag {
+	case "key": // $REDLOCK_KEY is the KEY, for the command
+		return "REDLOCK_CERT_KEY"
+	case "masters", "prefix", "max-ttl", "master-timeout", "trusted-disk", "tls", "cacert", "cert", "sni", "insecure", "user":
+		return "REDLOCK_" + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
+	}
+	return ""
+}
+
+// fromEnvironment sets the flags for masters that are not given to the values of their variables. A variable that is
+// empty counts as not set.
+func fromEnvironment(f *pflag.FlagSet) (err error) {
+	f.VisitAll(func(flag *pflag.Flag) {
+		name := variable(flag.Name)
+		value := os.Getenv(name)
+		if name == "" || value == "" || flag.Changed || err != nil {
+			return
+		}
+		if flag.Value.Set(value) != nil {
+			err = usagef("$%s: its value is not one of --%s", name, flag.Name)
+		}
+		flag.Changed = true
+	})
+	return err
 }
 
 var errNoMasters = usagef("which masters? give them by --masters 10.0.0.1:6379,10.0.0.2:6379,10.0.0.3:6379, or by %s in the environment", mastersEnv)
 
-// list returns the addresses of the masters, from flags or environment.
+// list returns the addresses of the masters.
 func (c *connection) list() ([]string, error) {
-	text := os.Getenv(mastersEnv)
-	if len(c.masters) > 0 { // also if they are empty, as from a variable of a script that is not set
-		text = strings.Join(c.masters, ",")
-	}
-	parts := strings.Split(text, ",")
+	parts := strings.Split(strings.Join(c.masters, ","), ",")
 	for i := len(parts) - 1; i > 0; i-- {
 		if strings.Contains(parts[i], "@") && !strings.Contains(parts[i], "://") { // the comma was in a password
 			parts[i-1] += "," + parts[i]
@@ -99,24 +127,15 @@ func (c *connection) authenticate(o *redis.Options) error {
 		return usagef("--user needs a password, in %s or %s", passwordEnv, cliPasswordEv)
 	default:
 		o.Username, o.Password = cmp.Or(o.Username, c.user), password
-		c.cliPassword = c.cliPassword || os.Getenv(passwordEnv) == ""
 	}
 	return nil
 }
 
 // hasCredentials reports whether a variable of the environment, name=value, can have a password of
 // the masters.
-func (c *connection) hasCredentials(variable string) bool {
+func hasCredentials(variable string) bool {
 	name, value, _ := strings.Cut(variable, "=")
-	switch name {
-	case passwordEnv:
-		return true
-	case cliPasswordEv:
-		return c.cliPassword
-	case mastersEnv:
-		return strings.Contains(value, "@")
-	}
-	return false
+	return name == passwordEnv || name == cliPasswordEv || name == mastersEnv && strings.Contains(value, "@")
 }
 
 // encrypt sets up TLS if the flags ask for it.

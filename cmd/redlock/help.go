@@ -13,7 +13,7 @@ import (
 // mastersTopic is the help topic with the flags that most commands share.
 const mastersTopic = "masters"
 
-const mastersHelp = `All commands that ask masters have these flags. Those for TLS and the user have the names of redis-cli. A password comes from the environment or from a URL, because every user of the machine could read it from a flag.`
+const mastersHelp = `All commands that ask masters have these flags. Those for TLS and the user have the names of redis-cli. Each has a variable of the environment, in brackets, which counts if the flag is not given. A password comes from the environment or from a URL, because every user of the machine could read it from a flag.`
 
 // newMastersTopic makes the help topic. It is no command that can be run.
 func newMastersTopic() *cobra.Command {

@@ -131,7 +131,7 @@ var ownVariable = regexp.MustCompile(`^REDLOCK_(MODE|(KEY|SLOT|FENCE)(_[0-9]+)?)
 // left out, and so are the credentials of the masters unless the user wants to pass them.
 func (r *run) environment(lease held) []string {
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool {
-		return ownVariable.MatchString(v) || !r.passCredentials && r.hasCredentials(v)
+		return ownVariable.MatchString(v) || !r.passCredentials && hasCredentials(v)
 	})
 	all := r.holdings(lease)
 	mode := string(lease.Parts()[0].Mode())

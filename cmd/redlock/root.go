@@ -65,7 +65,8 @@ func newRoot() *cobra.Command {
 		}
 		return usagef("%s (see %s --help)", text, cmd.CommandPath())
 	})
-	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) (err error) {
+	root.PersistentPreRunE = func(cmd *cobra.Command, _ []string) error {
+		err := fromEnvironment(cmd.Flags())
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			if f.Value.Type() == "string" && f.Value.String() == "" && f.Name != "prefix" {
 				err = usagef("--%s: its value is empty, as from a variable that is not set", f.Name)
