@@ -174,6 +174,9 @@ func run(t *testing.T, addrs, args []string) {
 	if i := slices.Index(args, "--at-least"); i >= 0 {
 		args = slices.Concat(args[:i], []string{"--at-least", "1s"}, args[i+2:])
 	}
+	if i := slices.Index(args, "--due"); i >= 0 {
+		args = slices.Concat(args[:i], []string{"--due", time.Now().Format(time.RFC3339)}, args[i+2:])
+	}
 	for try := 1; ; try++ {
 		cmd := exec.CommandContext(t.Context(), path, args...)
 		cmd.Env = append(os.Environ(), "REDLOCK_MASTERS="+strings.Join(addrs, ","), "REDLOCK_PASSWORD="+password)

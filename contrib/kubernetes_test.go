@@ -169,6 +169,10 @@ func TestKubernetesJobs(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
+	args := containers[1].list("args")
+	if i := slices.Index(args, "--at-least"); i < 0 || args[i+1] != "5m" || cron.text("spec", "startingDeadlineSeconds") != "300" {
+		t.Errorf("got %q, want a lock that is held for as long as another pod may be late", args)
+	}
 	cron.want(t, map[string]any{"spec/jobTemplate/spec/backoffLimit": 0, "spec/jobTemplate/spec/template/spec/restartPolicy": "Never"})
 	_, addrs := servers(t, 5)
 	for _, c := range containers { // in this order: without the first, the second would find masters without votes

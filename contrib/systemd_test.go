@@ -28,6 +28,10 @@ func TestUnitRuns(t *testing.T) {
 	if m == nil {
 		t.Fatal("got no ExecStart")
 	}
+	due := regexp.MustCompile(`--due (\S+)`).FindStringSubmatch(m[2])
+	if due == nil || !slices.Equal(settings(read(t, "systemd/redlock-nightly.timer"), "OnCalendar"), []string{"*-*-*", due[1] + ":00"}) {
+		t.Errorf("got --due %q, want the time of the timer", due)
+	}
 	_, addrs := servers(t, 5)
 	run(t, addrs, []string{"init", "--yes", "--user", "redlock"})
 	run(t, addrs, strings.Fields(m[2]))

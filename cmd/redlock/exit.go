@@ -124,6 +124,7 @@ const longestError = 4000
 var forUsers = strings.NewReplacer(
 	"give them as two strings", "put a comma between them",
 	"for any of which LockAny waits", "for any of which --permits waits",
+	"jobs: not acquired: too late", "too late",
 	", context deadline exceeded: ", ", and the time is over: ",
 	"\n", "; ",
 )

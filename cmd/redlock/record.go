@@ -49,6 +49,7 @@ type commandRecord struct {
 const (
 	outcomeDone     = "done"      // the command ended by itself, or by a signal that was not from redlock
 	outcomeConflict = "conflict"  // not acquired: another process holds the lock, or the wait was over
+	outcomeLate     = "late"      // not acquired: too late for the run that was due
 	outcomeNoQuorum = "no-quorum" // not acquired: too few masters
 	outcomeSignal   = "signal"    // not acquired: a signal ended the waiting
 	outcomeLost     = "lost"      // the lock was lost while the command ran

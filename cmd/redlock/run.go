@@ -19,6 +19,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
 )
@@ -34,9 +35,11 @@ The lock is renewed as long as the command runs. If the renewals fail, redlock a
 
 This works only while redlock itself runs. If redlock is stopped past the end of the lock (by SIGSTOP, or because a virtual machine is paused), another holder and the command can run at the same time. If a wrong write is unacceptable, the store must check the fencing token, in $REDLOCK_FENCE, at the write and at the read that the write is computed from.
 
-The command runs in a process group of its own, in the foreground if the standard input is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock and the command: the lock is not renewed meanwhile, and a command that is continued too late is killed. When the command ends by itself, redlock does not wait for its background processes, and the lock no longer protects them. If SIGPIPE ends it, as behind "| head", they are killed. redlock itself goes on when nothing reads its output. On Linux, killing redlock kills the command too, but neither the processes that the command has started, nor a set-user-ID program.
+The command runs in a process group of its own, in the foreground if the standard input is a terminal. SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1 and SIGUSR2 are forwarded to the group. While redlock waits for the lock, they end redlock. Ctrl-Z stops both redlock and the command: the lock is not renewed meanwhile, and a command that is continued too late is killed. When the command ends by itself, redlock does not wait for its background processes, and the lock no longer protects them. If a signal was forwarded, redlock ends what is left of the group, by --signal and --kill-after, before it releases the lock. If SIGPIPE ends it, as behind "| head", they are killed. redlock itself goes on when nothing reads its output. On Linux, killing redlock kills the command too, but neither the processes that the command has started, nor a set-user-ID program. As process 1 of a container redlock reaps orphans.
 
-The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on. The masters' password is taken out of it: $REDLOCK_PASSWORD, $REDISCLI_AUTH if redlock has used it, and $REDLOCK_MASTERS if a URL there has a user or a password. A command that calls redlock itself needs --pass-credentials.
+A job that a timer starts on several machines runs once for each due time with --every, in step on all machines (--every 5m: 03:00, 03:05 and so on), or with --due, a time of day in the machine's time zone or a whole time (2006-01-02T03:00:00Z). The masters keep a record of the run for --max-ttl. A machine that is more than half of that late, 5s by default, leaves the run out, and so does one that finds the lock held. As with -n, redlock does not wait for another holder. A job without a due time holds the lock for --at-least. If a signal ends redlock in that time, the lock is not released: it ends by itself, within the TTL.
+
+The environment of the command has REDLOCK_KEY, REDLOCK_FENCE (a number that is larger for every later holder), REDLOCK_TTL_MS and REDLOCK_MODE (exclusive, shared or permit). With several KEYs it has REDLOCK_KEY_1 and REDLOCK_FENCE_1 for the first one, and so on. With --permits it has REDLOCK_SLOT, a number from 1 to K that no other holder has at the same time; REDLOCK_FENCE is larger for every later holder of that slot. With --take 2 or more it has REDLOCK_SLOT_1 and REDLOCK_FENCE_1, and so on. The masters' passwords are taken out of it: $REDLOCK_PASSWORD, $REDISCLI_AUTH, and $REDLOCK_MASTERS if a URL there has a user or a password. A command that calls redlock itself needs --pass-credentials.
 
 Without -w and -n redlock waits for as long as it takes. With -n it does not wait for another holder, but for masters in quarantine, so that a job that is due once is not left out on all machines because masters restarted (--quarantine-wait). It writes errors only, and what it waits for: on a terminal the holder that is in its way, and everywhere masters that give no votes. -q leaves that out, -v tells more. A duration is 10s, 1m30s or 500ms, or a number of seconds.
 
@@ -44,16 +47,23 @@ Exit code: the command's own, or 128+n if signal n ended it, and otherwise
 
    64  wrong usage, the command was not run
    69  no quorum of masters
-   75  another process holds the lock (-E)
+   75  another process has the lock, or has made the run, or it is late (-E)
    76  the lock was lost, the command ended
    78  masters or options that cannot work
   124  the command was ended by --at-most
   125  redlock itself failed
   126  the command cannot be run
   127  the command was not found
-  128+n  signal n ended the waiting`
+  128+n  signal n ended the waiting
+
+If you know another command:
+
+  flock         -n, -w, -E and -c are the same, and --shared is its -s
+  consul lock   its -n 3 is --permits 3, -try 5s is -w 5s; a shell needs -c
+  etcdctl lock  --ttl is the same; without a command it is redlock acquire`
 
 const runExamples = `  redlock run nightly -n -- /usr/local/bin/backup --all
+  redlock run nightly --due 03:00 -- /usr/local/bin/backup --all
   redlock run deploy -w 5m --result-file last.json -- make deploy
   redlock run price-list --shared -- ./report
   redlock run uploads --permits 4 -- ./upload
@@ -69,6 +79,9 @@ type run struct {
 	killAfter  time.Duration
 	sigName    string
 	sig        syscall.Signal
+	every      time.Duration
+	dueText    string
+	ended      bool // by a signal
 	atLeast    time.Duration
 	atMost     time.Duration
 	script     string
@@ -108,7 +121,9 @@ func newRun() *cobra.Command {
 	r.registerTTL(f, "how long the lock outlives a redlock that died")
 	f.VarP((*duration)(&r.killAfter), "kill-after", "k", "kill the command that long after it was asked to end, at most a third of the TTL; by default a fifth")
 	f.StringVarP(&r.sigName, "signal", "s", "TERM", "signal that asks the command to end")
-	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner; a signal then releases it")
+	f.Var((*duration)(&r.every), "every", "run the command once on all machines in each of these times")
+	f.StringVar(&r.dueText, "due", "", "run the command once on all machines for this `time`: 03:00 or 2006-01-02T03:00:00Z")
+	f.Var((*duration)(&r.atLeast), "at-least", "hold the lock at least that long, also if the command ends sooner; after a signal it ends by itself")
 	f.Var((*duration)(&r.atMost), "at-most", "ask the command to end when it has run for that long")
 	f.StringVarP(&r.script, "command", "c", "", "run `string` by "+cmp.Or(shell, "a shell (not here)")+" instead of a command")
 	f.StringVar(&r.resultFile, "result-file", "", "write what happened to `file`, as JSON")
@@ -148,6 +163,21 @@ func (r *run) parse(cmd *cobra.Command, args []string) (err error) {
 		return usagef("--at-most %v: must not be less than --at-least %v", r.atMost, r.atLeast)
 	case f.Changed("at-most") && r.atMost == 0:
 		return usagef("--at-most 0: leaves the command no time")
+	case f.Changed("every") && r.dueText != "":
+		return usagef("--every and --due contradict each other")
+	case f.Changed("every") && r.every == 0:
+		return usagef("--every 0: no time is due")
+	case (f.Changed("every") || r.dueText != "") && (len(keys) > 1 || r.shared || f.Changed("permits") || r.wait > 0):
+		return usagef("--every and --due take one KEY, without --shared, --permits and --wait")
+	}
+	switch now := time.Now(); {
+	case r.dueText != "":
+		r.due, err = dueAt(r.dueText, now)
+	case r.every > 0:
+		r.due = jobs.Due(jobs.Every(r.every), now)
+	}
+	if err != nil {
+		return err
 	}
 	if f.Changed("permits") {
 		err := cmp.Or(checkNumber("permits", r.permits, semaphore.MaxPermits), checkNumber("take", r.take, min(r.permits, several.MaxNames)))
@@ -241,11 +271,30 @@ func (r *run) hold(ctx context.Context) (err error) {
 		r.log.Info("holding the lock", "key", l.Key, "fence", l.Fence, "waited", r.rec.Acquired.Sub(r.rec.Asked), "valid for", lease.Validity())
 	}
 	err = r.protect(lease, cmd, signals)
-	if left := r.atLeast - time.Since(r.rec.Acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost {
-		r.linger(lease, left, signals)
+	if left := r.atLeast - time.Since(r.rec.Acquired); left > 0 && r.rec.Command != nil && exitCode(err) != exitLost && (r.ended || r.linger(lease, left, signals)) {
+		r.leave(lease)
+		return err
 	}
 	r.giveBack(lease)
 	return err
+}
+
+// dueAt returns the time that --due means: a whole time, or a time of day, of which the one next to now is due.
+func dueAt(text string, now time.Time) (due time.Time, err error) {
+	if due, err = time.Parse(time.RFC3339, text); err == nil {
+		return due, nil
+	}
+	clock, err := time.Parse("15:04", text)
+	if err != nil {
+		return due, usagef("--due %q: must be a time of day such as 03:00, or a time such as 2006-01-02T03:00:00Z", text)
+	}
+	for day := -1; day <= 1; day++ {
+		at := time.Date(now.Year(), now.Month(), now.Day()+day, clock.Hour(), clock.Minute(), 0, 0, now.Location())
+		if due.IsZero() || at.Sub(now).Abs() < due.Sub(now).Abs() {
+			due = at
+		}
+	}
+	return due, nil
 }
 
 // listen has signals sent to a channel, except for those that are ignored, for example because
@@ -294,6 +343,9 @@ func (r *run) acquire(ctx context.Context, locker *redlock.Locker, signals <-cha
 			r.rec.Outcome = outcomeNoQuorum
 		}
 		return nil, err
+	case errors.Is(err, jobs.ErrLate):
+		r.rec.Outcome = outcomeLate
+		return nil, exitf(r.conflict, "%s: %w", r.names(), err)
 	case errors.Is(err, redlock.ErrNotAcquired):
 		r.rec.Outcome = outcomeConflict
 		r.rec.Error = oneLine(err)
@@ -320,6 +372,7 @@ func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 		lead: killLead(r.ttl), atMost: r.atMost, log: r.log, began: began,
 	}
 	w.run()
+	r.ended = w.ended
 	r.rec.ValidUntil = time.Now().Add(lease.Validity())
 	r.rec.Command = &commandRecord{Pid: pid, Started: began, Ended: child.status.ended, ExitCode: child.status.code}
 	if s := child.status.signal; s != 0 {
@@ -343,8 +396,8 @@ func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 
 var errNotRenewed = errors.New("it could not be renewed in time")
 
-// linger holds the lock until --at-least is over, or a signal comes.
-func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) {
+// linger holds the lock until --at-least is over. It reports whether a signal has ended that.
+func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) (ended bool) {
 	r.log.Info("holding the lock on", "for", left)
 	timer := time.NewTimer(left)
 	defer timer.Stop()
@@ -352,15 +405,25 @@ func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) {
 		select {
 		case sig := <-signals:
 			if slices.Contains(forwarded, sig) {
-				return
+				return true
 			}
 		case <-timer.C:
-			return
+			return false
 		case <-lease.Context().Done():
 			r.log.Warn("the lock was lost when the command had ended", "cause", context.Cause(lease.Context()))
-			return
+			return false
 		}
 	}
+}
+
+// leave leaves the lock on the masters, where it ends by itself.
+func (r *run) leave(lease held) {
+	for _, part := range lease.Parts() {
+		if err := part.Detach(); err != nil {
+			r.log.Warn("leave", "error", err)
+		}
+	}
+	r.log.Info("left the lock to end by itself", "within", r.ttl)
 }
 
 // giveBack releases the lock. Keys whose release is not confirmed expire with the TTL.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/wire"
+	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
 	"github.com/d0720281/redlock/several"
 )
@@ -23,6 +24,7 @@ type taking struct {
 	wait     time.Duration
 	nonblock bool
 	votes    time.Duration // how long an attempt waits for masters in quarantine
+	due      time.Time     // of the run, zero without --every and --due
 	shared   bool
 	permits  int // of a semaphore; 0: no semaphore
 	take     int
@@ -76,7 +78,9 @@ func (t *taking) check(maxTTL time.Duration) error {
 }
 
 // once reports whether redlock does not wait for another holder.
-func (t *taking) once() bool { return t.nonblock || t.wait == 0 && t.changed("wait") }
+func (t *taking) once() bool {
+	return t.nonblock || !t.due.IsZero() || t.wait == 0 && t.changed("wait")
+}
 
 // connectTries is the number of attempts of a command that does not wait: connecting may take as
 // many master timeouts.
@@ -107,6 +111,11 @@ type held interface {
 type single struct{ *redlock.Lease }
 
 func (s single) Parts() []*redlock.Lease { return []*redlock.Lease{s.Lease} }
+
+// dueRun is a lease on the lock of a run that is due.
+type dueRun struct{ *jobs.Lock }
+
+func (d dueRun) Parts() []*redlock.Lease { return []*redlock.Lease{d.Lease} }
 
 // get takes what the flags ask for. On a terminal, and with -v, it names the holder for which it
 // waits.
@@ -141,6 +150,13 @@ func (t *taking) get(ctx context.Context, locker *redlock.Locker, stderr io.Writ
 
 func (t *taking) attempt(ctx context.Context, locker *redlock.Locker, opts []redlock.LockOption) (held, error) {
 	switch {
+	case !t.due.IsZero():
+		j, err := jobs.New(locker, opts...)
+		if err != nil {
+			return nil, err
+		}
+		lock, err := j.LockAt(ctx, t.keys[0], t.due)
+		return orNone(dueRun{lock}, err)
 	case t.permits > 0:
 		s, err := semaphore.New(locker, t.keys[0], t.permits, opts...)
 		if err != nil {
