@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -31,7 +33,7 @@ func help(cmd *cobra.Command, _ []string) {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		if !strings.HasPrefix(part, " ") && !strings.HasPrefix(part, "\t") { // else it is a table, or an example
+		if !isTable(part) {
 			part = wrapped("", part, width)
 		}
 		fmt.Fprintln(out, strings.TrimRight(part, "\n"))
@@ -66,6 +68,73 @@ func help(cmd *cobra.Command, _ []string) {
 	if others || !cmd.HasParent() {
 		fmt.Fprintf(out, "Flags for masters, TLS and the user: redlock help %s\n", mastersTopic)
 	}
+}
+
+// isTable reports whether a part of a help is a table, or an example.
+func isTable(part string) bool { return strings.HasPrefix(part, " ") || strings.HasPrefix(part, "\t") }
+
+func newVersion(version string) *cobra.Command {
+	return &cobra.Command{Use: "version", Short: "Print the version", Args: noArgs, DisableFlagsInUseLine: true,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			_, err := fmt.Fprintln(cmd.OutOrStdout(), "redlock", version)
+			return err
+		}}
+}
+
+// newMan makes the command that writes the manual pages. It is for .ci/build, and hidden.
+func newMan() *cobra.Command {
+	return &cobra.Command{Use: "man DIR", Short: "Write the manual pages", Hidden: true, Args: wants(1, "where to? give a DIR"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			err := os.MkdirAll(args[0], 0o777)
+			for _, of := range append(cmd.Root().Commands(), cmd.Root()) {
+				if err == nil && !of.Hidden {
+					err = os.WriteFile(filepath.Join(args[0], manName(of)+".1"), []byte(manPage(of)), 0o666)
+				}
+			}
+			return err
+		}}
+}
+
+func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
+
+var roff = strings.NewReplacer(`\`, `\e`, "-", `\-`, "\n.", "\n\\&.", "\n'", "\n\\&'")
+
+// manPage returns the manual page of a command.
+func manPage(cmd *cobra.Command) string {
+	var b strings.Builder
+	name, examples := manName(cmd), cmd.Example
+	fmt.Fprintf(&b, ".TH %s 1\n.SH NAME\n%s \\- %s\n", strings.ToUpper(name), roff.Replace(name), roff.Replace(cmd.Short))
+	if cmd.Runnable() {
+		fmt.Fprintf(&b, ".SH SYNOPSIS\n%s\n", roff.Replace(cmd.UseLine()))
+	}
+	fmt.Fprint(&b, ".SH DESCRIPTION\n")
+	for part := range strings.SplitSeq(cmp.Or(cmd.Long, cmd.Short), "\n\n") {
+		if isTable(part) {
+			part = ".nf\n" + roff.Replace(part) + "\n.fi"
+		} else {
+			part = roff.Replace(part)
+		}
+		fmt.Fprintf(&b, ".PP\n%s\n", part)
+	}
+	fmt.Fprint(&b, ".SH OPTIONS\n")
+	cmd.LocalFlags().VisitAll(func(f *pflag.Flag) {
+		short := ""
+		if f.Shorthand != "" {
+			short = "-" + f.Shorthand + ", "
+		}
+		value, usage := pflag.UnquoteUsage(f)
+		fmt.Fprintf(&b, ".TP\n%s\n%s\n", roff.Replace(strings.TrimSpace(short+"--"+f.Name+" "+value)), roff.Replace(usage))
+	})
+	if examples != "" {
+		fmt.Fprintf(&b, ".SH EXAMPLES\n.nf\n%s\n.fi\n", roff.Replace(examples))
+	}
+	fmt.Fprint(&b, ".SH SEE ALSO\n")
+	for _, other := range append(cmd.Commands(), cmd.Root()) {
+		if !other.Hidden && other != cmd {
+			fmt.Fprintf(&b, ".BR %s (1)\n", roff.Replace(manName(other)))
+		}
+	}
+	return b.String()
 }
 
 // withoutPackage makes the completion script of cobra work where the package bash-completion is

@@ -75,7 +75,7 @@ func newRoot() *cobra.Command {
 		return err
 	}
 	root.SetHelpFunc(help)
-	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo(), newMastersTopic())
+	root.AddCommand(newRun(), newAcquire(), newExtend(), newRelease(), newStatus(), newList(), newWatch(), newTop(), newBreak(), newDoctor(), newInit(), newDemo(), newVersion(version), newMan(), newMastersTopic())
 	addCompletion(root)
 	root.InitDefaultHelpCmd()
 	help, _, _ := root.Find([]string{"help"})
