@@ -344,9 +344,22 @@ func (t *live) head(width int) []string {
 		lines = append(lines, tableOf(header, rows, width, toTheRight(2), toTheRight(4))...)
 	}
 	if t.seen.missing != nil {
-		lines = append(lines, fit("locks may be "+t.bad("missing")+": "+oneLine(t.seen.missing), width))
+		lines = append(lines, fit("locks may be "+t.bad("missing")+": "+missingFor(t.seen.missing), width))
 	}
 	return lines
+}
+
+// missingFor returns why locks may be missing: a right that the user lacks comes first, as a line has no room for all.
+func missingFor(err error) string {
+	var refused *redlock.QuorumError
+	if errors.As(err, &refused) {
+		for _, m := range refused.Masters {
+			if redlock.Reason(m.Err) == "permission" {
+				return oneLine(m.Err)
+			}
+		}
+	}
+	return oneLine(err)
 }
 
 // masterRow returns the row of a master.
