@@ -219,10 +219,10 @@ func writeFinding(i node.Info, refused error) Finding {
 	case limit > 0 && i.Policy == "noeviction" && used >= limit*nearlyFull/100:
 		f.Level, f.Text = LevelWarning, fmt.Sprintf("%.0f%% of maxmemory is used: at 100%% no lock is granted", 100*used/limit)
 		f.Hint = "raise maxmemory, or look for what fills it"
-	case i.Append == "err":
-		f.Level, f.Text, f.Hint = LevelWarning, "the last write of the append-only file has failed", diskHint
+	case i.Append == "err" && i.AOF != "0":
+		f.Level, f.Text, f.Hint = LevelWarning, "the last write of the append-only file has failed", appendHint
 	case i.Save == "err":
-		f.Level, f.Text, f.Hint = LevelWarning, "the last snapshot has failed: with stop-writes-on-bgsave-error no lock is granted", diskHint
+		f.Level, f.Text, f.Hint = LevelWarning, "the last snapshot has failed: with stop-writes-on-bgsave-error no lock is granted", snapshotHint
 	case i.Replicas == "0":
 		f.Level, f.Text, f.Hint = LevelWarning, "min-replicas-to-write is set, and no replica is in time", replicasHint
 	}
@@ -230,7 +230,8 @@ func writeFinding(i node.Info, refused error) Finding {
 }
 
 const (
-	diskHint     = "look at the disk and at the log of the server; masters of locks need no snapshots: CONFIG SET save \"\""
+	snapshotHint = "look at the disk and at the log of the server; masters of locks need no snapshots: CONFIG SET save \"\""
+	appendHint   = "look at the disk and at the log of the server; without WithTrustedDisk no append-only file is needed: CONFIG SET appendonly no"
 	replicasHint = "masters of locks need no replicas: set min-replicas-to-write 0, or start the replicas"
 )
 
@@ -239,8 +240,10 @@ func writeHint(refused error) string {
 	switch {
 	case node.Says(refused, "OOM"):
 		return "maxmemory is reached: raise it, or delete what fills it"
+	case node.Says(refused, "MISCONF Errors writing to the AOF file"):
+		return appendHint
 	case node.Says(refused, "MISCONF"):
-		return diskHint
+		return snapshotHint
 	case node.Says(refused, "NOREPLICAS"):
 		return replicasHint
 	case node.Says(refused, "READONLY"):
@@ -264,7 +267,9 @@ func hintFor(err error, withTLS bool) string {
 		return "see the ACL line in docs/operations.md"
 	case node.Says(err, "ERR max number of clients"):
 		return "raise maxclients, or look in CLIENT LIST for the clients with many connections"
-	case errors.As(err, &plain), withTLS && errors.Is(err, node.ErrNoConnection):
+	case node.Says(err, "BUSY "):
+		return "a script of a client runs for too long: SCRIPT KILL ends it, or SHUTDOWN NOSAVE if it has written"
+	case errors.As(err, &plain):
 		return "the port may have no TLS: then give its address without TLS, or the TLS port"
 	case errors.Is(err, reason.TLS):
 		return "compare the certificates: the authority and the names of the server's, and whether the server wants a certificate of the client"

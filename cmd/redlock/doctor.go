@@ -79,7 +79,11 @@ func (d *doctor) run(ctx context.Context, only []string) error {
 	if hints := d.correct(report); len(report.Masters)-hints < report.Quorum {
 		code = exitConfig
 	}
+	undecided := d.lookAtClocks(ctx, report)
 	shown.of(report)
+	if shown.NoLock != "" && undecided != "" {
+		shown.NoLock = undecided
+	}
 	var missing error
 	if d.locks {
 		if shown.Locks, missing = d.list(ctx, all); ctx.Err() != nil {
@@ -154,6 +158,39 @@ func (d *doctor) lookAtCertificates(ctx context.Context, report admin.Report) {
 		})
 	}
 	looking.Wait()
+}
+
+// lookAtClocks returns what is to be said of clocks of which no master can tell which one is right, because a quorum, and
+// no more, is known, and they differ; "" of others. The findings then tell how far each is from this machine's clock.
+func (d *doctor) lookAtClocks(ctx context.Context, report admin.Report) string {
+	var clocks []*admin.Finding
+	var apart []string
+	for _, n := range report.Masters {
+		for i := range n.Findings {
+			switch f := &n.Findings[i]; {
+			case f.Check != "clock" || f.Level == admin.LevelUnknown:
+			case f.Level != admin.LevelFailure:
+				return ""
+			default:
+				here := "not known"
+				client := redis.NewClient(d.asked[n.Master])
+				began := time.Now()
+				if at, err := client.Time(ctx).Result(); err == nil {
+					here = at.Sub(began.Add(time.Since(began) / 2)).Round(10 * time.Millisecond).String()
+				}
+				_ = client.Close()
+				clocks, apart = append(clocks, f), append(apart, n.Master+" is "+here+" from this machine's clock")
+			}
+		}
+	}
+	if len(clocks) < 2 {
+		return ""
+	}
+	for i, f := range clocks {
+		f.Text = "no master can tell which clock is right: " + apart[i]
+		f.Hint = "set the one that is wrong; this machine's may be, too"
+	}
+	return "the clocks differ, and no master can tell which is right: " + strings.Join(apart, ", ")
 }
 
 // certificates returns those that a server shows, and those of this client; none of a server that does

@@ -4,10 +4,8 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"regexp"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,7 +13,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
@@ -38,82 +35,6 @@ func TestDoctorWhereInfoIsHidden(t *testing.T) {
 				t.Errorf("%s: got %s, want %q in it", format, out, w)
 			}
 		}
-	}
-}
-
-// A master that is well in every other way, but refuses to write, is a failure that says why and what to
-// do. Where a quorum refuses, see TestDoctorSaysWhatStopsALock.
-func TestDoctorWrites(t *testing.T) {
-	t.Parallel()
-	redistest.Server(t)
-	set := func(name, value string) func(*testing.T, *masters.Process) {
-		return func(t *testing.T, m *masters.Process) {
-			must(t, redistest.Client(t, m.Addr()).ConfigSet(t.Context(), name, value).Err())
-		}
-	}
-	for _, test := range []struct {
-		name  string
-		fault func(*testing.T, *masters.Process)
-		mend  func(*testing.T, *masters.Process)
-		says  string // of a server
-		hint  string
-		warns string // before the server refuses; "" for no warning
-		warn  func(*testing.T, *masters.Process)
-	}{
-		{
-			"out of memory", set("maxmemory", "1"), set("maxmemory", "0"), "OOM command not allowed", "maxmemory is reached", "% of maxmemory is used",
-			func(t *testing.T, m *masters.Process) {
-				used := redistest.Client(t, m.Addr()).InfoMap(t.Context(), "memory").Item("Memory", "used_memory")
-				n, err := strconv.Atoi(used)
-				must(t, err)
-				set("maxmemory", strconv.Itoa(n+n/20))(t, m)
-			},
-		},
-		{
-			"no replica", set("min-replicas-to-write", "1"), set("min-replicas-to-write", "0"), "NOREPLICAS", "masters of locks need no replicas", "", nil,
-		},
-		{
-			"no snapshot", func(t *testing.T, m *masters.Process) {
-				set("save", "3600 1")(t, m)
-				client := redistest.Client(t, m.Addr())
-				dir := client.ConfigGet(t.Context(), "dir").Val()["dir"]
-				must(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700))
-				redistest.Eventually(t, 20*time.Second, func() bool {
-					_ = client.BgSave(t.Context()).Err() // one may be under way
-					return client.InfoMap(t.Context(), "persistence").Item("Persistence", "rdb_last_bgsave_status") == "err"
-				}, "a snapshot fails")
-			}, set("save", ""), "MISCONF", "look at the disk", "the last snapshot has failed", func(*testing.T, *masters.Process) {},
-		},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			t.Parallel()
-			c := newCluster(t, 3, redlock.DefaultMaxTTL)
-			doctor := func(args ...string) (int, string) {
-				code, out := c.look(t, append([]string{"doctor"}, args...)...)
-				return code, strings.Join(strings.Fields(out), " ")
-			}
-			if code, out := doctor("--wait", "20s"); code != 0 || !strings.Contains(out, "3 of 3 masters have a vote") {
-				t.Fatalf("got code %d, %s; want masters that are well", code, out)
-			}
-			test.fault(t, c.list[0])
-			code, out := doctor()
-			failure := "failure write no key can be written: " + test.says
-			for _, want := range []string{failure, "-> " + test.hint, "2 of 3 masters have a vote"} {
-				if code != exitFailed || !strings.Contains(out, want) {
-					t.Errorf("a master refuses: got code %d, %s; want %d and %q", code, out, exitFailed, want)
-				}
-			}
-			test.mend(t, c.list[0])
-			if test.warn != nil {
-				test.warn(t, c.list[0])
-			}
-			if code, out := doctor("--wait", "20s"); (code == exitFailed) != (test.warns != "") || !strings.Contains(out, test.warns) || !strings.Contains(out, "3 of 3 masters have a vote") {
-				t.Errorf("got code %d, %s; want %q", code, out, test.warns)
-			}
-			if out, err := c.command("redlock", "list").CombinedOutput(); err != nil || string(out) != "no locks\n" {
-				t.Errorf("list: got %s, %v; want no trace of doctor", out, err)
-			}
-		})
 	}
 }
 

@@ -48,31 +48,8 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 		{"no right to any key", says("acl", "setuser", "default", "resetkeys"), nil, exitConfig, "NOPERM"},
 		{"no right to run scripts", says("acl", "setuser", "default", "-eval", "-evalsha"), nil, exitConfig, "NOPERM"},
 		{"replicas", says("replicaof", "127.0.0.1", "1"), nil, exitNoQuorum, "role is slave"},
-		{"full", func(t *testing.T, m *masters.Process) {
-			client := redis.NewClient(&redis.Options{Addr: m.Addr(), PoolSize: 1, Protocol: 2, DisableIdentity: true})
-			t.Cleanup(func() { _ = client.Close() })
-			must(t, client.Do(t.Context(), "config", "set", "maxclients", "1").Err())
-			must(t, client.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
-		}, nil, exitNoQuorum, "max number of clients reached"},
-		{"a script that does not end", func(t *testing.T, m *masters.Process) {
-			client := redistest.Client(t, m.Addr())
-			must(t, client.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
-			ctx, cancel := context.WithCancel(context.Background())
-			done := make(chan struct{})
-			go func() { defer close(done); _ = client.Eval(ctx, "while true do end", nil).Err() }()
-			t.Cleanup(func() {
-				cancel()
-				redistest.Eventually(t, 20*time.Second, func() bool {
-					err := redistest.Client(t, m.Addr()).ScriptKill(context.Background()).Err()
-					return err == nil || strings.Contains(err.Error(), "NOTBUSY")
-				}, "the script has ended")
-				<-done
-			})
-			redistest.Eventually(t, 20*time.Second, func() bool {
-				err := redistest.Client(t, m.Addr()).Ping(t.Context()).Err()
-				return err != nil && strings.Contains(err.Error(), "BUSY")
-			}, "the server is busy")
-		}, nil, exitNoQuorum, "BUSY"},
+		{"full", func(t *testing.T, m *masters.Process) { full(t, m) }, nil, exitNoQuorum, "max number of clients reached"},
+		{"a script that does not end", busy, nil, exitNoQuorum, "BUSY"},
 		{"one server twice", nil, func(_ *testing.T, _ *cluster, well []string) []string {
 			return []string{well[0], strings.Replace(well[0], "127.0.0.1", "localhost", 1), well[1]}
 		}, exitConfig, "same server"},
@@ -142,6 +119,36 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 			return err == nil && !strings.Contains(string(out), "no lock can be had")
 		}, "doctor finds nothing")
 	})
+}
+
+// full has a program that takes the only connection of a master.
+func full(t *testing.T, m *masters.Process) (program *redis.Client) {
+	program = redis.NewClient(&redis.Options{Addr: m.Addr(), PoolSize: 1, Protocol: 2, DisableIdentity: true})
+	t.Cleanup(func() { _ = program.Close() })
+	must(t, program.Do(t.Context(), "config", "set", "maxclients", "1").Err())
+	must(t, program.Do(t.Context(), "client", "kill", "type", "normal", "skipme", "yes").Err())
+	return program
+}
+
+// busy has a program that runs a script without an end on a master.
+func busy(t *testing.T, m *masters.Process) {
+	client := redistest.Client(t, m.Addr())
+	must(t, client.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = client.Eval(ctx, "while true do end", nil).Err() }()
+	t.Cleanup(func() {
+		cancel()
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			err := redistest.Client(t, m.Addr()).ScriptKill(context.Background()).Err()
+			return err == nil || strings.Contains(err.Error(), "NOTBUSY")
+		}, "the script has ended")
+		<-done
+	})
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		err := redistest.Client(t, m.Addr()).Ping(t.Context()).Err()
+		return err != nil && strings.Contains(err.Error(), "BUSY")
+	}, "the server is busy")
 }
 
 // inUse has clients take a lock, and give it back, until each master knows their list: a quorum is enough for a lock.

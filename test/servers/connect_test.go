@@ -67,7 +67,8 @@ func TestServerRefusesTheConnection(t *testing.T) {
 		{"protected mode, with a password (no real server)", redis.Options{Addr: hangUp(t, "", protected), Password: "secret"}, "protected mode is enabled", "protected-mode no", nil},
 		{"a proxy without TIME (no real server)", redis.Options{Addr: hangUp(t, "time", "")}, "closed the new connection at TIME: ", "a proxy", nil},
 		{"a TLS port", redis.Options{Addr: withTLS}, "closed the new connection at TIME: ", "rediss://", nil},
-		{"a port without TLS", redis.Options{Addr: plain, TLSConfig: &tls.Config{RootCAs: ca.pool()}}, "", "no TLS", nil},
+		{"a port without TLS", redis.Options{Addr: plain, TLSConfig: &tls.Config{RootCAs: ca.pool()}}, "", "", nil},
+		{"a TLS port that answers late (no real server)", redis.Options{Addr: silent(t), TLSConfig: &tls.Config{}}, "timeout", "", nil},
 		{"a proxy that expects no TLS (no real server)", redis.Options{Addr: hangUp(t, "", ""), TLSConfig: &tls.Config{}}, "closed the new connection at the TLS handshake: ", "maxclients", nil},
 		{"another authority", redis.Options{Addr: withTLS, TLSConfig: &tls.Config{}}, "x509", "compare the certificates", is(new(x509.UnknownAuthorityError))},
 		{"no client certificate", redis.Options{Addr: withTLS, TLSConfig: &tls.Config{RootCAs: ca.pool()}}, "certificate required", "compare the certificates", is(new(*net.OpError))},
@@ -119,4 +120,13 @@ func TestServerRefusesTheSubscription(t *testing.T) {
 			return
 		}
 	}
+}
+
+// silent listens, and answers nothing.
+func silent(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	locktest.Must(t, err)
+	t.Cleanup(func() { _ = l.Close() })
+	return l.Addr().String()
 }
