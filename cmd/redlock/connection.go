@@ -147,9 +147,7 @@ func (c *connection) encrypt(o *redis.Options) error {
 		if host, _, err := net.SplitHostPort(o.Addr); err == nil { // a unix socket has no name to check
 			o.TLSConfig.ServerName = host
 		}
-	case c.cacert+c.cert+c.key+c.sni != "" || c.insecure:
-		return usagef("--cacert, --cert, --key, --sni and --insecure need --tls, or rediss:// for every master")
-	default:
+	default: // of a list that goes from plain to TLS, a part
 		return nil
 	}
 	conf := o.TLSConfig
@@ -192,6 +190,7 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 		return nil, err
 	}
 	c.asked = make(map[string]*redis.Options)
+	withTLS := 0
 	for i, o := range masters {
 		if err := c.authenticate(o); err != nil {
 			return nil, fmt.Errorf("master %d: %w", i+1, err)
@@ -200,6 +199,12 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 			return nil, err
 		}
 		c.asked[o.Addr] = o
+		if o.TLSConfig != nil {
+			withTLS++
+		}
+	}
+	if withTLS == 0 && (c.cacert+c.cert+c.key+c.sni != "" || c.insecure) {
+		return nil, usagef("--cacert, --cert, --key, --sni and --insecure need --tls, or rediss:// for a master")
 	}
 	opts = append([]redlock.Option{redlock.WithKeyPrefix(c.prefix), redlock.WithMaxTTL(c.maxTTL)}, opts...)
 	if c.given("master-timeout") {

@@ -11,13 +11,16 @@ import (
 	"crypto/x509/pkix"
 	"encoding/pem"
 	"errors"
+	"fmt"
 	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -117,6 +120,55 @@ func TestTLSAndUser(t *testing.T) {
 		if !errors.As(err, &failed) || failed.ExitCode() != exitConfig || !strings.Contains(strings.Join(strings.Fields(string(out)), " "), test.says) {
 			t.Errorf("%s: got %v\n%s\nwant code %d and %q", test.args, err, out, exitConfig, test.says)
 		}
+	}
+}
+
+// The row of operations.md about going from plain to TLS: a client that holds a lock goes on, and so do clients with the
+// list of before and of after each step.
+func TestFromPlainToTLS(t *testing.T) {
+	t.Parallel()
+	redistest.Server(t)
+	if redistest.IsRedisBefore(t, 7, 0) {
+		t.Skip("needs CONFIG SET port, of Redis 7.0")
+	}
+	page, err := os.ReadFile("../../docs/operations.md")
+	must(t, err)
+	command := regexp.MustCompile("`(CONFIG SET port 0 tls-port 6379)`").FindStringSubmatch(string(page))
+	if command == nil {
+		t.Fatal("operations.md has no command that changes the port")
+	}
+	cert, key := selfSigned(t, time.Hour)
+	list := redistest.Masters(t, 3, "--tls-auth-clients", "no", "--tls-ca-cert-file", cert, "--tls-cert-file", cert, "--tls-key-file", key)
+	urls := redistest.Addrs(list)
+	vouch(t, urls, redlock.DefaultMaxTTL)
+	c := &cluster{list: list}
+	use := func() { c.env = []string{mastersEnv + "=" + strings.Join(urls, ","), "REDLOCK_CACERT=" + cert} }
+	locks := func(when string) {
+		t.Helper()
+		if code, rec := c.start(t, "short", "-w", "20s", "--", "true").wait(t); code != exitOK {
+			t.Errorf("%s: got code %d, %+v; want a lock", when, code, rec)
+		}
+	}
+	c.env = []string{mastersEnv + "=" + strings.Join(urls, ",")}
+	for i, m := range list {
+		file := filepath.Join(t.TempDir(), "beat")
+		holder := c.start(t, fmt.Sprint("long", i), "--ttl", "2s", "--", "beat", file)
+		redistest.Eventually(t, 20*time.Second, func() bool { return beating(file) }, "a lock is held")
+		_, port, _ := net.SplitHostPort(m.Addr())
+		do(t, m, strings.Replace(command[1], "6379", port, 1))
+		locks("before the client knows")
+		urls[i] = "rediss://" + m.Addr()
+		use()
+		locks("with the new list")
+		if code, out := c.look(t, "doctor", "--wait", "20s", "--ignore-warnings"); code != exitOK {
+			t.Errorf("doctor: got code %d, %s; want three votes", code, out)
+		}
+		time.Sleep(3 * time.Second) // a TTL without renewals is over
+		if holder.ended() {
+			t.Errorf("the lock that was held is lost: %s", holder.all())
+		}
+		holder.signal(t, syscall.SIGKILL)
+		_ = holder.cmd.Wait()
 	}
 }
 

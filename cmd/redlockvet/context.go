@@ -2,6 +2,7 @@ package main
 
 import (
 	"go/ast"
+	"go/token"
 	"go/types"
 	"strings"
 
@@ -13,10 +14,11 @@ import (
 
 var outerContext = &analysis.Analyzer{
 	Name: "outercontext",
-	Doc: `report work under a lease with a context from outside
+	Doc: `report work under a lease with a context that does not end with it
 
 The function of Do, of an election or of a job gets a context, which ends with the lease. A call with a context
-from outside goes on after the lease has been lost, beside the next holder.`,
+from outside, also r.Context(), goes on after the lease has been lost, beside the next holder. So does one in a function
+that has taken a lease by Lock, and does not ask it for anything: neither Context, Within, Err, Fence nor the like.`,
 	Requires: inspected,
 	Run:      runOuterContext,
 }
@@ -27,6 +29,11 @@ func runOuterContext(pass *analysis.Pass) (any, error) {
 	for n := range pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).PreorderSeq((*ast.CallExpr)(nil)) {
 		if lit := underLease(pass.TypesInfo, n.(*ast.CallExpr)); lit != nil && !inTest(pass, lit) {
 			checkUnderLease(pass, lit, reported)
+		}
+	}
+	for n := range pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).PreorderSeq((*ast.FuncDecl)(nil), (*ast.FuncLit)(nil)) {
+		if body := bodyOf(n); body != nil && !inTest(pass, n) {
+			checkBesideLease(pass, n, body)
 		}
 	}
 	return nil, nil
@@ -48,15 +55,41 @@ func checkUnderLease(pass *analysis.Pass, lit *ast.FuncLit, reported map[*ast.Ca
 			return true
 		}
 		for _, arg := range call.Args {
-			v := variable(info, arg)
-			if v == nil || !isContext(v.Type()) || given[v] || lit.Pos() <= v.Pos() && v.Pos() < lit.End() || outlives(pass, v) {
+			v := contextOf(info, arg)
+			if v == nil || given[v] || lit.Pos() <= v.Pos() && v.Pos() < lit.End() || outlives(pass, v) {
 				continue
 			}
 			reported[call] = true
-			pass.ReportRangef(arg, "%s is from outside of the function under the lease: the call goes on after the lease is lost; take the context of the function", v.Name())
+			pass.ReportRangef(arg, "%s is from outside of the function under the lease: the call goes on after the lease is lost; take the context of the function", types.ExprString(arg))
 		}
 		return true
 	})
+}
+
+// contextOf returns the variable from which a context comes: ctx itself, s of s.ctx, r of r.Context(); nil of others, and of
+// the context of a lease.
+func contextOf(info *types.Info, e ast.Expr) *types.Var {
+	if t := info.TypeOf(e); t == nil || !isContext(t) {
+		return nil
+	}
+	if call, ok := ast.Unparen(e).(*ast.CallExpr); ok {
+		if sel, ok := ast.Unparen(call.Fun).(*ast.SelectorExpr); ok && sel.Sel.Name == "Context" && len(call.Args) == 0 && !isLease(info.TypeOf(sel.X)) {
+			return rootOf(info, sel.X)
+		}
+		return nil
+	}
+	return rootOf(info, e)
+}
+
+// rootOf returns v for v, v.field and v.field.field.
+func rootOf(info *types.Info, e ast.Expr) *types.Var {
+	for {
+		sel, ok := ast.Unparen(e).(*ast.SelectorExpr)
+		if !ok {
+			return variable(info, e)
+		}
+		e = sel.X
+	}
 }
 
 // mayTakeOuter reports whether a call under a lease may take a context from outside: the calls that
@@ -72,7 +105,8 @@ func mayTakeOuter(info *types.Info, call *ast.CallExpr) bool {
 	if obj == nil || obj.Pkg() == nil {
 		return false
 	}
-	return obj.Pkg().Path() == "log/slog" || strings.HasSuffix(obj.Name(), "FromContext")
+	path := obj.Pkg().Path()
+	return path == "log/slog" || strings.HasPrefix(path, "go.opentelemetry.io/") || strings.HasSuffix(obj.Name(), "FromContext")
 }
 
 // outlives reports whether a variable was made by context.WithoutCancel: it is for cleaning up.
@@ -92,58 +126,74 @@ func outlives(pass *analysis.Pass, v *types.Var) (found bool) {
 	return found
 }
 
-var withoutCancel = &analysis.Analyzer{
-	Name: "withoutcancel",
-	Doc: `report context.WithoutCancel of the context of a lease
-
-The context of a lease ends when the lease does, and the work must stop then. What is done with the result of
-context.WithoutCancel goes on. A deferred call and a call of the lease itself may have it, to clean up.`,
-	Requires: inspected,
-	Run:      runWithoutCancel,
-}
-
-func runWithoutCancel(pass *analysis.Pass) (any, error) {
+// checkBesideLease reports the first call with a context while the function holds a lease that it does not ask for
+// anything, and passes to no other function.
+func checkBesideLease(pass *analysis.Pass, fn ast.Node, body *ast.BlockStmt) {
 	info := pass.TypesInfo
-	in := pass.ResultOf[inspect.Analyzer].(*inspector.Inspector)
-	times := make(map[*types.Var]int) // how often a variable is given a value
-	of := make(map[*types.Var]bool)   // variables that are the context of a lease
-	for n := range in.PreorderSeq((*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil), (*ast.RangeStmt)(nil)) {
-		assigned(info, n, func(v *types.Var, from ast.Expr) {
-			times[v]++
-			of[v] = from != nil && isLeaseContext(info, from)
-		})
+	var lease, failed *types.Var
+	var taken ast.Node
+	asked := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.AssignStmt:
+			if call, ok := n.Rhs[0].(*ast.CallExpr); ok && len(n.Lhs) == 2 && takesLease(info, call) {
+				asked = asked || lease != nil // one lease is enough to look after
+				lease, failed, taken = variable(info, n.Lhs[0]), variable(info, n.Lhs[1]), n
+				return false
+			}
+		case *ast.CallExpr:
+			if of, name := leaseMethod(info, n); of != nil && name == "Unlock" && variable(info, of) == lease {
+				return false
+			}
+		case *ast.Ident:
+			asked = asked || lease != nil && info.Uses[n] == lease
+		}
+		return true
+	})
+	if asked || lease == nil || failed == nil || lease.Pos() < fn.Pos() {
+		return
 	}
-	in.WithStack([]ast.Node{(*ast.CallExpr)(nil)}, func(n ast.Node, push bool, stack []ast.Node) bool {
-		call := n.(*ast.CallExpr)
-		if !push || !isFunc(info, call, "context", "WithoutCancel") || len(call.Args) != 1 || inTest(pass, call) {
-			return true
+	over := false
+	ast.Inspect(body, func(n ast.Node) bool {
+		if n == nil || over || n.End() <= taken.Pos() || n == taken {
+			return false
 		}
-		v := variable(info, call.Args[0])
-		if !isLeaseContext(info, call.Args[0]) && (v == nil || !of[v] || times[v] > 1) {
-			return true
-		}
-		for i := len(stack) - 2; i >= 0; i-- {
-			switch outer := stack[i].(type) {
-			case *ast.DeferStmt:
+		switch n := n.(type) {
+		case *ast.GoStmt, *ast.DeferStmt, *ast.FuncLit:
+			return false
+		case *ast.IfStmt:
+			if eq, ok := n.Cond.(*ast.BinaryExpr); mentions(info, n.Cond, failed) && !(ok && eq.Op == token.EQL && info.Types[eq.Y].IsNil()) {
+				return false // without a lease
+			}
+		case *ast.CaseClause:
+			for _, e := range n.List {
+				if mentions(info, e, failed) {
+					return false
+				}
+			}
+		case *ast.CallExpr:
+			if of, name := leaseMethod(info, n); of != nil && name == "Unlock" {
+				over = true
+				return false
+			}
+			if n.Pos() < taken.End() || mayTakeOuter(info, n) {
 				return true
-			case *ast.CallExpr:
-				if lease, _ := leaseMethod(info, outer); lease != nil {
-					return true
+			}
+			for _, arg := range n.Args {
+				if v := contextOf(info, arg); v != nil && !outlives(pass, v) {
+					over = true
+					pass.ReportRangef(arg, "%s does not end with %s: the call goes on after the lease is lost; take %[2]s.Context()", types.ExprString(arg), lease.Name())
+					return false
 				}
 			}
 		}
-		pass.ReportRangef(call, "the context no longer ends with the lease: what it is for goes on beside the next holder")
 		return true
 	})
-	return nil, nil
 }
 
-// isLeaseContext reports whether an expression is lease.Context().
-func isLeaseContext(info *types.Info, e ast.Expr) bool {
-	call, ok := ast.Unparen(e).(*ast.CallExpr)
-	if !ok {
-		return false
+func bodyOf(fn ast.Node) *ast.BlockStmt {
+	if lit, ok := fn.(*ast.FuncLit); ok {
+		return lit.Body
 	}
-	_, name := leaseMethod(info, call)
-	return name == "Context"
+	return fn.(*ast.FuncDecl).Body
 }

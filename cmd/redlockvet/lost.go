@@ -184,9 +184,9 @@ func (s *search) prepare(fn ast.Node, body *ast.BlockStmt) (done bool) {
 		case *ast.FuncLit:
 			done = done || s.uses(n)
 		case *ast.SwitchStmt:
-			done = done || n.Tag != nil && s.mentions(n.Tag, s.err)
+			done = done || n.Tag != nil && mentions(s.info, n.Tag, s.err)
 		case *ast.TypeSwitchStmt:
-			done = done || s.mentions(n.Assign, s.err)
+			done = done || mentions(s.info, n.Assign, s.err)
 		}
 		return true
 	})
@@ -215,7 +215,7 @@ func (s *search) nodes(b *cfg.Block, rest []ast.Node, fresh bool) ast.Node {
 		again, derived := false, false
 		assigned(s.info, n, func(v *types.Var, from ast.Expr) {
 			again = again || v == s.err
-			derived = derived || v != s.lease && fresh && from != nil && s.mentions(from, s.err)
+			derived = derived || v != s.lease && fresh && from != nil && mentions(s.info, from, s.err)
 		})
 		if derived {
 			return nil // what the error was is in another variable now: give up
@@ -296,11 +296,11 @@ func (s *search) heldIf(cond ast.Expr, fresh bool) (yes, no bool) {
 			break
 		}
 		of, called := ast.Unparen(c.Args[0]).(*ast.CallExpr)
-		if fresh && s.mentions(c.Args[0], s.err) || called && s.observed(of) { // an error of Extend or Err: that the lease is over
+		if fresh && mentions(s.info, c.Args[0], s.err) || called && s.observed(of) { // an error of Extend or Err: that the lease is over
 			return false, true
 		}
 	}
-	understood := !fresh || !s.mentions(cond, s.err)
+	understood := !fresh || !mentions(s.info, cond, s.err)
 	return understood, understood
 }
 
@@ -381,10 +381,10 @@ func (s *search) waitsForEnd(n ast.Node) (found bool) {
 }
 
 // mentions reports whether a node names a variable.
-func (s *search) mentions(n ast.Node, v *types.Var) (found bool) {
+func mentions(info *types.Info, n ast.Node, v *types.Var) (found bool) {
 	ast.Inspect(n, func(n ast.Node) bool {
 		id, ok := n.(*ast.Ident)
-		found = found || ok && s.info.Uses[id] == v
+		found = found || ok && info.Uses[id] == v
 		return !found
 	})
 	return found

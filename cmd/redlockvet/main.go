@@ -13,6 +13,6 @@ import (
 	"golang.org/x/tools/go/analysis/unitchecker"
 )
 
-var checks = []*analysis.Analyzer{outerContext, lostLease, droppedError, withoutCancel, handlerLocker, readerWrite}
+var checks = []*analysis.Analyzer{outerContext, lostLease, droppedError, handlerLocker, errEqual, deferLoop, fenceTx}
 
 func main() { unitchecker.Main(checks...) }
