@@ -15,46 +15,47 @@ var errEqual = &analysis.Analyzer{
 	Name: "errequal",
 	Doc: `report an error of the library that is compared by == or switch
 
-Errors of the library wrap several others, so that no comparison is ever true. errors.Is finds them.`,
+Errors of the library wrap these, so that no comparison is true. errors.Is finds them.`,
 	Requires: inspected,
 	Run:      runErrEqual,
 }
 
 func runErrEqual(pass *analysis.Pass) (any, error) {
-	sentinel := func(e ast.Expr) (name string) {
-		id, ok := ast.Unparen(e).(*ast.Ident)
-		if sel, is := ast.Unparen(e).(*ast.SelectorExpr); is {
-			id, ok = sel.Sel, true
-		}
-		if !ok {
-			return ""
-		}
-		v, ok := pass.TypesInfo.Uses[id].(*types.Var)
-		if !ok {
-			return ""
-		}
-		if _, ours := packageOf(v); !ours || v.Parent() != v.Pkg().Scope() || !strings.HasPrefix(v.Name(), "Err") {
-			return ""
-		}
-		return types.ExprString(e)
+	info := pass.TypesInfo
+	in := pass.ResultOf[inspect.Analyzer].(*inspector.Inspector)
+	returned := make(map[*types.Var]bool) // by a call; what a test wants, or a method Is is given, is another error
+	for n := range in.PreorderSeq((*ast.AssignStmt)(nil), (*ast.ValueSpec)(nil)) {
+		assigned(info, n, func(v *types.Var, from ast.Expr) {
+			_, call := from.(*ast.CallExpr)
+			returned[v] = returned[v] || call
+		})
 	}
-	report := func(e ast.Expr) {
-		if name := sentinel(e); name != "" {
-			pass.ReportRangef(e, "no error is equal to %s, which others wrap: take errors.Is", name)
+	report := func(got, want ast.Expr) {
+		id, _ := ast.Unparen(want).(*ast.Ident)
+		if sel, ok := ast.Unparen(want).(*ast.SelectorExpr); ok {
+			id = sel.Sel
+		}
+		_, call := ast.Unparen(got).(*ast.CallExpr)
+		if id == nil || !call && !returned[variable(info, got)] {
+			return
+		}
+		v := info.Uses[id]
+		if _, ours := packageOf(v); ours && v.Pkg() != pass.Pkg && v.Parent() == v.Pkg().Scope() && strings.HasPrefix(v.Name(), "Err") {
+			pass.ReportRangef(want, "%s is wrapped by the errors of the library: take errors.Is", types.ExprString(want))
 		}
 	}
-	for n := range pass.ResultOf[inspect.Analyzer].(*inspector.Inspector).PreorderSeq((*ast.BinaryExpr)(nil), (*ast.SwitchStmt)(nil)) {
+	for n := range in.PreorderSeq((*ast.BinaryExpr)(nil), (*ast.SwitchStmt)(nil)) {
 		switch n := n.(type) {
 		case *ast.BinaryExpr:
 			if n.Op == token.EQL || n.Op == token.NEQ {
-				report(n.X)
-				report(n.Y)
+				report(n.X, n.Y)
+				report(n.Y, n.X)
 			}
 		case *ast.SwitchStmt:
 			for _, clause := range n.Body.List {
 				for _, e := range clause.(*ast.CaseClause).List {
 					if n.Tag != nil {
-						report(e)
+						report(n.Tag, e)
 					}
 				}
 			}

@@ -87,7 +87,7 @@ func TestVetTool(t *testing.T) {
 	if err == nil {
 		t.Error("go vet: got no error, want one")
 	}
-	for _, of := range []string{"outercontext", "lostlease", "droppederror", "handlerlocker", "shapes/http", "shapes/grpc", "shapes/workers"} {
+	for _, of := range []string{"outercontext", "lostlease", "droppederror", "shapes/http", "shapes/grpc", "shapes/workers"} {
 		if !strings.Contains(string(out), filepath.FromSlash(of+"/a.go:")) {
 			t.Errorf("got no mistake in %s:\n%s", of, out)
 		}

@@ -19,7 +19,7 @@ func main() {
 	}
 	defer locker.Close()
 	lease, err := locker.TryLock(ctx, "deploy")
-	if err == redlock.ErrTaken { // want `no error is equal to redlock.ErrTaken`
+	if err == redlock.ErrTaken { // want `redlock.ErrTaken is wrapped`
 		fmt.Println("another deployment is under way")
 		return
 	} else if err != nil {

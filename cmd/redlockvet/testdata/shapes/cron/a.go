@@ -16,7 +16,7 @@ func nightly(ctx context.Context, locks *jobs.Locker) {
 	err := locks.RunAt(ctx, "nightly", jobs.Due(jobs.Every(time.Hour), time.Now()), func(context.Context, *redlock.Lease) error {
 		return report(ctx) // want `ctx is from outside`
 	})
-	if err == jobs.ErrLate { // want `no error is equal to jobs.ErrLate`
+	if err == jobs.ErrLate { // want `jobs.ErrLate is wrapped`
 		log.Print("late")
 	}
 }

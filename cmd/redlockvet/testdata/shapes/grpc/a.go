@@ -30,7 +30,7 @@ func (s *server) Get(ctx context.Context, in *request) (out *reply, err error) {
 		out = &reply{n}
 		return err
 	})
-	if err != nil && err != redlock.ErrNotAcquired { // want `no error is equal to redlock.ErrNotAcquired`
+	if err != nil && err != redlock.ErrNotAcquired { // want `redlock.ErrNotAcquired is wrapped`
 		return nil, err
 	}
 	return out, nil

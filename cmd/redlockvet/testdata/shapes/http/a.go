@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/d0720281/redlock"
@@ -24,7 +25,7 @@ func (s *server) sell(w http.ResponseWriter, r *http.Request) {
 		return s.save(r.Context(), r.PathValue("item")) // want `r.Context\(\) is from outside`
 	})
 	switch err {
-	case redlock.ErrTaken: // want `no error is equal to redlock.ErrTaken`
+	case redlock.ErrTaken: // want `redlock.ErrTaken is wrapped`
 		http.Error(w, "busy", http.StatusConflict)
 	}
 }
@@ -54,6 +55,19 @@ func (s *server) pay(ctx context.Context, lease *redlock.Lease) error {
 		}
 		_, err := s.db.ExecContext(ctx, "UPDATE b SET x = 1") // want `not in the transaction`
 		return err
+	})
+}
+
+func register(masters []string) {
+	http.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		l, err := redlock.New(masters) // want `each request makes a Locker, which dials all masters: make one per process`
+		_, _ = l, err
+	})
+	var once sync.Once
+	var l *redlock.Locker
+	http.HandleFunc("/once", func(w http.ResponseWriter, r *http.Request) {
+		once.Do(func() { l, _ = redlock.New(masters) })
+		_ = l.CheckResource(r.URL.Path)
 	})
 }
 

@@ -15,7 +15,7 @@ func TestSold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := locker.TryLock(t.Context(), "k"); err != redlock.ErrTaken { // want `no error is equal to redlock.ErrTaken`
+	if _, err := locker.TryLock(t.Context(), "k"); err != redlock.ErrTaken { // want `redlock.ErrTaken is wrapped`
 		t.Error(err)
 	}
 	lease.Unlock(t.Context()) // missed: the masters of a test end with it

@@ -40,7 +40,7 @@ func worker(ctx context.Context, locker *redlock.Locker, tasks <-chan task) {
 
 func again(ctx context.Context, locker *redlock.Locker, t task) error {
 	_, err := locker.TryLock(ctx, t.id) // want `the lease is dropped`
-	if err == redlock.ErrTaken {        // want `no error is equal to redlock.ErrTaken`
+	if err == redlock.ErrTaken {        // want `redlock.ErrTaken is wrapped`
 		return nil
 	}
 	return err
