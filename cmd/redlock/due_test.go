@@ -22,13 +22,16 @@ func TestShortJobRunsOnce(t *testing.T) {
 		want  int // code of the second redlock
 	}{
 		"neither":                 {nil, 0, exitOK},
-		"due":                     {[]string{"--due", time.Now().Format(time.RFC3339)}, 0, exitConflict},
+		"due":                     {[]string{"--due", ""}, 0, exitConflict}, // now
 		"minimum hold":            {[]string{"--at-least", "5s"}, 0, exitConflict},
 		"minimum hold and SIGINT": {[]string{"--at-least", "5s"}, syscall.SIGINT, exitConflict},
 		"a drained node":          {[]string{"--at-least", "5s"}, syscall.SIGTERM, exitConflict},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			if name == "due" {
+				test.flags[1] = time.Now().Format(time.RFC3339)
+			}
 			args := append([]string{name, "-n", "-v"}, append(test.flags, "--", "true")...)
 			first := c.start(t, args...)
 			redistest.Eventually(t, 30*time.Second, first.has("the command has ended"), "the job has run")
