@@ -45,10 +45,7 @@ const keysHelp = `  space, r   ask now         up, down, k, j, page up, page dow
   q          end
 `
 
-const (
-	leastInterval = 100 * time.Millisecond
-	leastRemark   = 16 // columns
-)
+const leastInterval = 100 * time.Millisecond
 
 // live is the commands top and watch, which show locks again and again.
 type live struct {
@@ -336,12 +333,7 @@ func (t *live) head(width int) []string {
 	lines := []string{fmt.Sprintf("%s  %s  every %v  %d of %d masters vote  %s  %s", t.name, t.seen.at.Format("15:04:05"), t.interval, t.seen.report.Voting, len(rows), word, counted(len(t.seen.locks), "lock"))}
 	if len(t.keys) == 0 {
 		header := table.Row{"master", "round trip", "vote", "quarantine", "remark"}
-		if room := width - widthOf(header, rows, 0, 4); width > 0 {
-			for _, row := range rows {
-				row[4] = onTwoLines(row[4].(string), max(room, leastRemark))
-			}
-		}
-		lines = append(lines, tableOf(header, rows, width, toTheRight(2), toTheRight(4))...)
+		lines = append(lines, withRemarks(header, rows, width, 4, toTheRight(2), toTheRight(4))...)
 	}
 	if t.seen.missing != nil {
 		lines = append(lines, fit("locks may be "+t.bad("missing")+": "+missingFor(t.seen.missing), width))

@@ -184,13 +184,6 @@ func wrapped(lead, words string, width int) string {
 	return lead + strings.Join(lines, "\n"+strings.Repeat(" ", indent))
 }
 
-// onTwoLines wraps a text, and cuts off what two lines have no room for.
-func onTwoLines(words string, width int) string {
-	first, rest, _ := strings.Cut(text.WrapSoft(words, width), "\n")
-	rest = text.Snip(strings.Join(strings.Fields(rest), " "), width, "…")
-	return strings.TrimSpace(strings.TrimSpace(first) + "\n" + rest)
-}
-
 // say prints a sentence, wrapped on a terminal.
 func (o *output) say(format string, args ...any) {
 	fmt.Fprintln(o.out, onTerminal(o.out, "", fmt.Sprintf(format, args...)))
@@ -206,37 +199,39 @@ func onTerminal(out io.Writer, lead, words string) string {
 	return wrapped(lead, words, width)
 }
 
-// remarks prints a table whose last column is text. On a terminal the text follows below its row if the
-// row has no room for it, and the columns from the right down to the column least are left out where
-// they have none.
+// remarks prints a table whose last column is text.
 func (o *output) remarks(header table.Row, rows []table.Row, least int) {
-	terminal := terminalOf(o.out)
-	if terminal == nil {
-		o.table(header, rows)
-		return
+	width := 0
+	if terminal := terminalOf(o.out); terminal != nil {
+		width, _ = sizeOf(terminal)
 	}
-	width, _ := sizeOf(terminal)
+	fmt.Fprintln(o.out, strings.Join(withRemarks(header, rows, width, least), "\n"))
+}
+
+// withRemarks returns the lines of a table whose last column is text. If the width has no room for it, the text follows below
+// its row, and the columns from the right down to the column least are left out where they have none; 0 has room for all.
+func withRemarks(header table.Row, rows []table.Row, width, least int, columns ...table.ColumnConfig) []string {
 	last := len(header) - 1
+	if width == 0 || widthOf(header, rows, 0, last+1)-2 <= width {
+		return tableOf(header, rows, 0, columns...)
+	}
 	whole := last
 	for whole > least && widthOf(header, rows, 0, whole)-2 > width {
 		whole--
-	}
-	if widthOf(header, rows, 0, last+1)-2 <= width {
-		o.table(header, rows)
-		return
 	}
 	var short []table.Row
 	for _, row := range rows {
 		short = append(short, row[:whole])
 	}
-	lines := tableOf(header[:whole], short, width)
-	fmt.Fprintln(o.out, lines[0])
+	plain := tableOf(header[:whole], short, width, columns...)
+	lines := []string{plain[0]}
 	for i, row := range rows {
-		fmt.Fprintln(o.out, lines[i+1])
+		lines = append(lines, plain[i+1])
 		if remark := fmt.Sprint(row[last]); remark != "" {
-			fmt.Fprintln(o.out, wrapped("    ", remark, width))
+			lines = append(lines, strings.Split(wrapped("    ", remark, width), "\n")...)
 		}
 	}
+	return lines
 }
 
 // toTheRight aligns a column.
