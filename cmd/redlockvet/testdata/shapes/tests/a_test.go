@@ -28,6 +28,8 @@ func TestUnder(t *testing.T) {
 
 func ExampleLocker() {
 	ctx := context.Background()
+	var lease *redlock.Lease
+	defer lease.Unlock(ctx) // want `the error of Unlock is dropped`
 	_ = locker.Do(ctx, "k", func(context.Context, *redlock.Lease) error {
 		return work(ctx) // want `ctx is from outside`
 	})
