@@ -94,7 +94,7 @@ func (s *Set) contestedIn(text string) (list []*Contested) {
 			continue
 		}
 		for i, member := range s.named {
-			if v := s.nodes[i].server.Load(); member == words[0] && v != nil {
+			if v := s.nodes[i].server.Load(); member == words[0] && v != nil && v.id != words[1] { // which it reached since it asked
 				millis, _ := strconv.ParseUint(words[2], 10, 40) // 0 if it is no number
 				c := &Contested{Addr: member, Mine: v.id, Theirs: wire.Excerpt(words[1], maxValue), index: i, left: time.Duration(millis) * time.Millisecond}
 				if wire.IsLabel(label) {

@@ -4,7 +4,7 @@
 //	go run ./test/matrix                            # all of them, all packages: two hours of two cores
 //	go run ./test/matrix -wrong votes ./test/lock   # those with "votes" in their names, one package
 //	go run ./test/matrix -out test/matrix/found.tsv . ./internal/{node,line,clockwatch} \
-//		./test/{lock,order,clocks,guard,sharing,servers} ./several ./semaphore ./jobs ./election ./sharded # an hour
+//		./test/{lock,order,clocks,guard,sharing,servers} ./several ./semaphore ./jobs ./election # an hour
 //
 // For each wrong build and package it prints the tests that fail, and at the end the tests that alone find a wrong
 // build. Its code is 1 if a wrong build is found by no test.

@@ -32,7 +32,7 @@
 -- that takes its place honestly has no vote for as long.
 --
 -- The proof is there while the node has a vote, and is new whenever something has changed that another client must hear
--- of. A call that has the proof is as good as a join. It is the beginning of the run id, the time at which it was made, us,
+-- of. A call that has the proof is as good as a join. It is the beginning of the run id, a number that rises,
 -- and the time, us/1000, below which a fencing counter may be from before the node lost something, and counts as missing.
 --
 -- Source: ALGORITHM section 8, "Bootstrap", "Agreement" and "Membership", and section 9, "mark".
@@ -146,7 +146,8 @@ if what == 'join' and taken then
   if left == 0 and (fresh or proof == '') then
     local born = count(known[4])
     local oldest = born > 0 and born + math.ceil(length / 2) + 1000 or 0
-    proof = string.format('%s:%.0f:%.0f', string.match(known[1], '^%w?%w?%w?%w?%w?%w?%w?%w?'), now, oldest)
+    local number = math.max(now, (tonumber(string.match(present, ':(%d+):') or nil) or 0) + 1)
+    proof = string.format('%s:%.0f:%.0f', string.match(known[1], '^%w?%w?%w?%w?%w?%w?%w?%w?'), number, oldest)
     fields[#fields] = proof
   end
   local refused = try('HSET', marker, unpack(fields))
