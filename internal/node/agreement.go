@@ -197,7 +197,11 @@ func (s *Set) quarantine(now clock.Instant) time.Duration {
 
 // askLocked notes the largest TTL that a batch asks the node for, in ms. It reports whether the node knows of it.
 func (n *Node) askLocked(l *link, ttl int64, now clock.Instant) (known bool) {
-	if own := &n.asked; ttl >= Millis(own.ttl) || !own.counts(now) {
+	own := &n.asked
+	if !own.counts(now) {
+		l.told = 0 // the node has forgotten it, too
+	}
+	if ttl >= Millis(own.ttl) || l.told == 0 {
 		asked := time.Duration(ttl) * time.Millisecond
 		*own = hearsay{QuarantineFor(asked, n.conf.Drift), asked, now}
 	}

@@ -27,6 +27,8 @@ type network struct {
 
 	mu  sync.Mutex
 	cut map[string]bool // client and name
+
+	delay map[string]time.Duration // of what a client is answered under a name
 }
 
 // newNetwork starts masters that have their votes.
@@ -84,6 +86,12 @@ func (c *cuttable) Write(b []byte) (int, error) {
 		return 0, errors.New("connection reset by peer")
 	}
 	return c.Conn.Write(b)
+}
+
+func (c *cuttable) Read(b []byte) (int, error) {
+	k, err := c.Conn.Read(b)
+	time.Sleep(c.w.delay[c.way])
+	return k, err
 }
 
 // used has a Locker take and give back a lock, so that the masters know the client.
@@ -198,6 +206,40 @@ func TestLargerTTLSurvivesAnEmptiedMaster(t *testing.T) {
 		if err == nil {
 			locktest.Must(t, lease.Unlock(t.Context()))
 			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// A client asks for its largest TTL once more, long after the masters have forgotten that it did so before.
+//
+// Source: ALGORITHM section 8, "MaxTTL".
+func TestLargerTTLOnceMore(t *testing.T) {
+	t.Parallel()
+	w := newNetwork(t, 3)
+	w.lose("l", "c")
+	w.lose("s", "a")
+	large := w.locker("l", [3]int{0, 1, 2}, redlock.WithMaxTTL(6*time.Second), redlock.WithTTL(6*time.Second), redlock.WithoutRenewal(), redlock.WithMasterTimeout(250*time.Millisecond))
+	small := w.locker("s", [3]int{0, 1, 2}, redlock.WithMaxTTL(time.Second), redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
+	used(t, large, "r")
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		lease, err := large.TryLock(t.Context(), "other", redlock.WithTTL(time.Second))
+		locktest.Must(t, err)
+		locktest.Must(t, lease.Unlock(t.Context()))
+		used(t, small, "of small")
+	}
+	held, err := large.Lock(t.Context(), "r")
+	locktest.Must(t, err)
+	_, err = small.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrTaken)
+	locktest.Must(t, errors.Join(w.nodes[1].Kill(), w.nodes[1].Restart()))
+	for held.Validity() > 0 {
+		lease, err := small.TryLock(t.Context(), "r")
+		if left := held.Validity(); err == nil && left > 0 {
+			t.Fatalf("two holders: %v of the first one's validity was left", left)
+		}
+		if err == nil {
+			_ = lease.Unlock(t.Context())
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
