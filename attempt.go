@@ -15,6 +15,7 @@ import (
 // Answers that an attempt gives in place of a node, or to a node.
 var (
 	errNodeTimeout = node.ErrTimeout
+	errUnheard     = errors.New("another master has still to say whether its server is in use")
 	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
 	errNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 )
@@ -34,8 +35,8 @@ type attempt struct {
 	start   instant
 	useless instant // a grant at this moment has less than MinValidity left
 
-	// skew reports a voter whose clock is too far from the others'. certain is false while two
-	// clocks disagree and no third one is known.
+	// skew reports a voter whose clock is too far from the others', or whose server is not the one that other clients use.
+	// certain is false while two clocks disagree and no third one is known, and with errUnheard.
 	skew func(node int, now instant) (err error, certain bool)
 
 	phase     phase
@@ -328,6 +329,7 @@ func (a *attempt) refuseSkewed(now instant) (refused, wait bool) {
 		switch {
 		case err != nil && !certain && left > 0:
 			wait = true
+		case err == errUnheard: // no node is left that could say more
 		case err != nil:
 			a.nodes[i].refuse(err)
 			refused = true

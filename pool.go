@@ -118,7 +118,13 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		if err := p.nodes[i].Contested(now); err != nil { // another node has said so since the vote came in
 			return err, true
 		}
-		return p.nodes[i].TooFar(now)
+		if err, certain := p.nodes[i].TooFar(now); err != nil {
+			return err, certain
+		}
+		if p.nodes[i].IsUnheard(now) {
+			return errUnheard, false
+		}
+		return nil, true
 	}
 	for _, n := range p.nodes {
 		p.subscriptions = append(p.subscriptions, node.NewSubscription(n))

@@ -2,6 +2,7 @@ package node
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -24,8 +25,9 @@ type server struct {
 	was string // that of the server before it, if the restart has lost nothing
 }
 
-// serversSeen returns the servers that this client has reached, as lua/marker.lua has them. A node that is down is left
-// out: its address may lead to another server by now.
+// serversSeen returns the servers that this client has reached, as lua/marker.lua has them. A server whose connection
+// has ended counts from when it was last heard. A node that is down is left out: its address may lead to another server
+// by now.
 func (s *Set) serversSeen(now clock.Instant) string {
 	var b strings.Builder
 	for i, n := range s.nodes {
@@ -34,7 +36,11 @@ func (s *Set) serversSeen(now clock.Instant) string {
 			if was == "" {
 				was = "-"
 			}
-			fmt.Fprintf(&b, "%s %s %d %s\n", s.named[i], v.id, max(now.Sub(clock.Instant(n.heard.Load())).Milliseconds(), 0), was)
+			var age time.Duration
+			if !n.linked.Load() {
+				age = max(now.Sub(clock.Instant(n.heard.Load())), 0)
+			}
+			fmt.Fprintf(&b, "%s %s %d %s\n", s.named[i], v.id, age.Milliseconds(), was)
 		}
 	}
 	return b.String()
@@ -57,9 +63,23 @@ func (n *Node) isEarly(r *Request) bool {
 	case !n.guard.on:
 		return false
 	case r.Op.Wants():
-		return clock.Instant(r.Key.began.Load()) < n.introduced
+		return r.Key.began.Load() < n.introduced.Load()
 	}
-	return r.guarded() && r.queued < n.introduced
+	return r.guarded() && int64(r.queued) < n.introduced.Load()
+}
+
+// IsUnheard reports whether some other node may know of another server at this node's address than this client: for nearly
+// a quarantine it has not said that it has taken the present one. What a node that is down or refuses this client has
+// said does not count.
+func (n *Node) IsUnheard(now clock.Instant) bool {
+	if !n.guard.on {
+		return false
+	}
+	since := max(clock.Instant(n.introduced.Load()), now.Add(n.conf.Timeout-n.set.quarantine(now)))
+	return slices.ContainsFunc(n.set.nodes, func(v *Node) bool {
+		st := v.Standing()
+		return v != n && st.Down == nil && st.refused == nil && clock.Instant(v.taken.Load()) < since
+	})
 }
 
 // Contested is the error of a master whose address leads other clients to another server. The votes of both would

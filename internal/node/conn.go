@@ -81,6 +81,7 @@ func (n *Node) connect(out *outcomes) {
 		n.goDownLocked(err, now, out)
 	} else {
 		n.link = l
+		n.linked.Store(true)
 		if s := n.provider.stream; s != nil {
 			s.renewLocked()
 		}
@@ -339,7 +340,7 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		}
 	}
 	if run != n.guard.run {
-		n.introduced = n.now()
+		n.introduced.Store(int64(n.now()))
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
 		n.enterLocked(replaced)

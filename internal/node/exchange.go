@@ -421,8 +421,12 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 		if r.Op.Wants() {
 			rep.void = voidForGrants
 		}
-		if rep.void == nil && n.isEarly(r) {
+		switch {
+		case rep.void != nil:
+		case n.isEarly(r):
 			rep.void = ErrStale
+		case rep.votes > 0: // for a client with a larger MaxTTL than the node knows
+			rep.void = Quarantine(rep.votes)
 		}
 		if rep.Err != nil && isUnwritable(rep.Err) {
 			failure = rep.Err
@@ -511,6 +515,7 @@ func (n *Node) dropLinkLocked(err error, now clock.Instant, out *outcomes) {
 		return
 	}
 	n.link = nil
+	n.linked.Store(false)
 	l.close()
 	n.enterLocked(cutOff)
 	flights := n.flights

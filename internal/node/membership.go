@@ -96,11 +96,12 @@ func member(o *redis.Options) string {
 	return strings.ToLower(strings.Join(strings.Fields(o.Addr), "%20"))
 }
 
-// joinEvery returns how often a client that wants votes tells a node its list. A list is in use for four times as
-// long, or longer. The client of a lease that is renewed joins more than once in a quarantine. So a node that was
-// emptied has the list before it votes again.
-func (c *Config) joinEvery(ttl int64) time.Duration {
-	return QuarantineFor(time.Duration(ttl)*time.Millisecond, c.Drift) / 2
+// joinEvery returns how often a client that wants votes tells a node what it stands for. A list is in use for four times as
+// long as half a quarantine, or longer, so that a node that was emptied has the list before it votes again. A server is in
+// use for one quarantine, which has to outlast the lease.
+func (n *Node) joinEvery(shortest, longest int64, now clock.Instant) time.Duration {
+	const ms = time.Millisecond
+	return min(QuarantineFor(time.Duration(shortest)*ms, n.conf.Drift)/2, n.set.quarantine(now)-time.Duration(longest)*ms)
 }
 
 // joinLocked puts what the client stands for at the start of a flight that asks for votes, unless the node has
@@ -111,7 +112,7 @@ func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
 		return
 	}
 	view, known := n.set.view.Load(), n.askLocked(l, longest, now)
-	if known && l.proof != "" && l.view == view && now.Sub(l.joined) < n.conf.joinEvery(shortest) {
+	if known && l.proof != "" && l.view == view && now.Sub(l.joined) < n.joinEvery(shortest, longest, now) {
 		return
 	}
 	l.joined, l.view, l.told = now, view, max(l.told, longest)
@@ -122,6 +123,9 @@ func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
 func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, out *outcomes) error {
 	m, err := n.readMarker(reply, f.sent, now, out)
 	l.proof = m.proof
+	if err == nil {
+		n.taken.Store(int64(f.began))
+	}
 	if len(m.Contested) > 0 {
 		l.proof = "" // the node has not taken all that this client stands for
 	}

@@ -177,6 +177,10 @@ type Node struct {
 	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
 	heard     atomic.Int64           // when the server last answered; an instant
 	server    atomic.Pointer[server] // behind the address; nil before the first connection
+	linked    atomic.Bool            // there is a connection
+
+	introduced atomic.Int64 // when this client first knew the present server; an instant
+	taken      atomic.Int64 // when this client sent its last join that the node has evaluated; an instant
 
 	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
@@ -190,11 +194,10 @@ type Node struct {
 	refusal refusing
 	free    []*flight
 
-	introduced clock.Instant // when this client first knew the present server
-	contests   []contest     // by the node that has told it; nil for none so far
-	told       bool          // that the server is contested was warned of
-	asked      hearsay       // the largest TTL that this client has asked the node for
-	former     clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
+	contests []contest     // by the node that has told it; nil for none so far
+	told     bool          // that the server is contested was warned of
+	asked    hearsay       // the largest TTL that this client has asked the node for
+	former   clock.Instant // when the server before this one last answered; clock.Start for none, and when this one has told its quarantine
 }
 
 func newNode(s *Set, index int, opt redis.Options) *Node {
@@ -214,6 +217,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	n.provider = newProvider(n, &n.opt)
 	n.sent.Store(new(string))
 	n.answered.Store(int64(clock.Start))
+	n.taken.Store(int64(clock.Start))
 	n.standing.Store(&Standing{Hash: Hash(opt.Addr), trust: trust{votesAt: clock.Start, distrustTo: clock.Start}})
 	return n
 }

@@ -43,7 +43,8 @@ func listOf(o wire.Op) int {
 	return renewals
 }
 
-// putBack puts requests that have to be sent once more in front, in their order.
+// putBack puts requests that have to be sent once more in front, in their order. Of several exchanges under way the
+// later ones come back after the earlier ones.
 func (q *queue) putBack(again []*Request) {
 	for i := len(again) - 1; i >= 0; i-- {
 		var one queue
@@ -51,6 +52,7 @@ func (q *queue) putBack(again []*Request) {
 		for l := range q.lists {
 			if len(one.lists[l]) > 0 {
 				q.lists[l] = append(one.lists[l], q.lists[l]...)
+				slices.SortStableFunc(q.lists[l], func(a, b *Request) int { return cmp.Compare(a.queued, b.queued) })
 			}
 		}
 	}

@@ -31,6 +31,10 @@ end
 
 local function text(number) return string.format('%.0f', number) end
 
+-- longestOfAll is more than any quarantine, ms: no TTL is longer than a day. What is longer, or counts for longer than
+-- that lets it count, was written by the wrong clock or by another program.
+local longestOfAll = 2 * 86400000
+
 -- isSame reports whether a server that was known by its identity still is the same master. The replication id goes
 -- when nothing is left of the replicas, and comes with a promotion.
 local function isSame(known, present)
@@ -53,7 +57,7 @@ local function longest(ttls, moment)
   for _, claim in ipairs(ttls) do
     local itsLength, itsTTL = string.match(claim.value, '^(%d+) (%d+)$')
     itsLength = count(itsLength)
-    if itsLength and itsLength > length and moment - claim.at < 2 * itsLength then
+    if itsLength and itsLength > length and itsLength < longestOfAll and moment - claim.at < 2 * itsLength then
       most, length, ttl = claim, itsLength, count(itsTTL) or 0
     end
   end
@@ -68,7 +72,8 @@ local function guard(marker, now)
   local known = call('HMGET', marker, 'run', 'born', 'ttls', 'protocol', 'made')
   local version, till = string.match(known[4] or '', '^(%S+) (%d+)$')
   if version and version ~= protocol then
-    if moment < (count(till) or 0) then return false, version end
+    till = count(till) or 0
+    if moment < till and till < moment + 4 * longestOfAll then return false, version end
     call('DEL', marker) -- none of its clients is left, and what it says is not known here
     known = {}
   end

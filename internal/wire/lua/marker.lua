@@ -95,7 +95,18 @@ for value, age, source in string.gmatch(ttls, '(%d+ %d+) (%d+) (%l+)') do
   -- What a caller has only heard makes nothing younger that is known here: clients would keep it in use for each other.
   if not known or source == 'own' and known.at < mine.at then terms[place] = mine end
 end
+for i = #terms, 1, -1 do -- one that a longer and younger one outlasts says nothing
+  for j, other in ipairs(terms) do
+    local mine, its = count(string.match(terms[i].value, '^%d+')), count(string.match(other.value, '^%d+'))
+    if i ~= j and its >= mine and other.at >= terms[i].at then
+      table.remove(terms, i)
+      break
+    end
+  end
+end
 local most, length, ttl = longest(terms, moment)
+local born = count(known[4])
+local votes = born and born + length <= moment -- for clients that know of no larger TTL than the node
 fresh = length > before
 length = math.max(length, quarantine)
 
@@ -141,10 +152,9 @@ local proof = present
 if what == 'join' and taken then
   local fields = {
     'lists', textOf(kept), 'servers', textOf(seen), 'ttls', textOf(terms), 'maxttl', text(ttl),
-    'protocol', protocol .. ' ' .. text(moment + 2 * length), 'proof', left == 0 and proof or '',
+    'protocol', protocol .. ' ' .. text(moment + 2 * length), 'proof', votes and proof or '',
   }
-  if left == 0 and (fresh or proof == '') then
-    local born = count(known[4])
+  if votes and (fresh or proof == '') then
     local oldest = born > 0 and born + math.ceil(length / 2) + 1000 or 0
     local number = math.max(now, (tonumber(string.match(present, ':(%d+):') or nil) or 0) + 1)
     proof = string.format('%s:%.0f:%.0f', string.match(known[1], '^%w?%w?%w?%w?%w?%w?%w?%w?'), number, oldest)
