@@ -121,7 +121,8 @@ func change(parts ...string) func(testing.TB, *trial) {
 var silence = []string{"contested[#contested + 1] = claim.value", "local _ = claim.value"}
 
 func shortQuarantine(t testing.TB, c *trial) {
-	change(append(silence, "  local left = born and born + length", "  length = length - 2300\n  local left = born and born + length")...)(t, c)
+	change(append(silence, "  local left = born and born + length", "  length = length - 2300\n  local left = born and born + length",
+		"born + length <= moment", "born + length - 2300 <= moment")...)(t, c)
 }
 
 func firstRunKept(t testing.TB, c *trial) {

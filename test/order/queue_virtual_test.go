@@ -193,7 +193,7 @@ func TestVirtualQueueNodeIsKnown(t *testing.T) {
 				t.Errorf("queue node of %s: got nodes %d and %d, want a node that was reached", resource, queueNode, other)
 			}
 		}
-		locktest.WantSince(t, "all of it", start, 0) // node 3 is not known to be down
+		locktest.WantWithin(t, "all of it", start, 500*time.Millisecond) // each new client waits for node 3 once
 	})
 }
 
