@@ -23,7 +23,7 @@ import (
 func ExampleLocker_Do() {
 	addrs, stop := exampleMasters()
 	defer stop()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -87,7 +87,7 @@ func ExampleLease_Fence() {
 	ctx := context.Background()
 	store := fencedStore{stock: 10}
 
-	slow, err := locker.Lock(ctx, "stock", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	slow, err := locker.Lock(ctx, "stock", redlock.WithTTL(2*time.Second), redlock.WithoutRenewal())
 	if err != nil {
 		log.Panic(err)
 	}
@@ -160,7 +160,7 @@ func ExampleWithObserver() {
 			return a
 		},
 	}))
-	locker, err := redlock.New(addrs, redlock.WithObserver(func(e redlock.Event) {
+	locker, err := redlock.New(addrs, patient, redlock.WithObserver(func(e redlock.Event) {
 		switch e.Kind {
 		case redlock.EventAcquired, redlock.EventReleased:
 			logger.Info(e.Kind.String(), "resource", e.Resource)
@@ -196,7 +196,7 @@ func ExampleLocker_Adopt() {
 	ctx := context.Background()
 
 	// The first process gets the lease, passes on its data, and ends.
-	first, err := redlock.New(addrs)
+	first, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -211,7 +211,7 @@ func ExampleLocker_Adopt() {
 	first.Close() // releases all leases except detached ones
 
 	// The second process has this time to take the lease over.
-	second, err := redlock.New(addrs)
+	second, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -254,6 +254,8 @@ var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
 	exampleLocker  = locktest.ExampleLocker  // a Locker for such masters
 	newMasters     = locktest.NewMasters     // the same without votes
+
+	patient = redlock.WithMasterTimeout(time.Second) // examples run on busy machines, too
 )
 
 // Masters with TLS, and a user whose password changes.
@@ -284,7 +286,7 @@ func ExampleLocker_Lock() {
 		log.Panic(err)
 	}
 
-	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	_, err = locker.Lock(ctx, "stock:item-1")
 	fmt.Println("not acquired:", errors.Is(err, redlock.ErrNotAcquired))
@@ -307,7 +309,7 @@ func ExampleLocker_Lock() {
 func ExampleLease_Context() {
 	locker, stop := exampleLocker()
 	defer stop()
-	lease, err := locker.Lock(context.Background(), "report", redlock.WithTTL(100*time.Millisecond), redlock.WithoutRenewal())
+	lease, err := locker.Lock(context.Background(), "report", redlock.WithTTL(2*time.Second), redlock.WithoutRenewal())
 	if err != nil {
 		log.Panic(err)
 	}
@@ -372,7 +374,7 @@ func ExampleWithMaxHold() {
 	err := locker.Do(context.Background(), "report", func(ctx context.Context, _ *redlock.Lease) error {
 		<-ctx.Done() // hangs
 		return nil
-	}, redlock.WithTTL(time.Second), redlock.WithMaxHold(time.Second))
+	}, redlock.WithTTL(2*time.Second), redlock.WithMaxHold(2*time.Second))
 	fmt.Println(errors.Is(err, redlock.ErrLost), errors.Is(err, redlock.ErrMaxHold))
 	// Output: true true
 }
@@ -382,7 +384,7 @@ func ExampleWithKeyPrefix() {
 	addrs, stop := newMasters()
 	defer stop()
 	for _, prefix := range []string{"shop:", "mail:"} {
-		locker, err := redlock.New(addrs, redlock.WithKeyPrefix(prefix))
+		locker, err := redlock.New(addrs, patient, redlock.WithKeyPrefix(prefix))
 		if err != nil {
 			log.Panic(err)
 		}
@@ -403,11 +405,11 @@ func ExampleWithLogger() {
 	var warnings bytes.Buffer
 	addrs, stop := newMasters() // no client has used them yet
 	defer stop()
-	locker, err := redlock.New(addrs, redlock.WithLogger(slog.New(slog.NewTextHandler(&warnings, nil))))
+	locker, err := redlock.New(addrs, patient, redlock.WithLogger(slog.New(slog.NewTextHandler(&warnings, nil))))
 	if err != nil {
 		log.Panic(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	_, err = locker.Lock(ctx, "stock:item-1")
 	fmt.Println("masters in quarantine:", errors.Is(err, redlock.ErrQuarantine))
@@ -461,7 +463,7 @@ func ExampleObserver() {
 	defer stop()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})) // leases come and go at level Debug
 	acquired := 0
-	locker, err := redlock.New(addrs, redlock.WithLogger(logger), redlock.WithObserver(func(e redlock.Event) {
+	locker, err := redlock.New(addrs, patient, redlock.WithLogger(logger), redlock.WithObserver(func(e redlock.Event) {
 		switch e.Kind {
 		case redlock.EventAcquired:
 			acquired++

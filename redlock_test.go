@@ -20,7 +20,7 @@ import (
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
 // Source: ALGORITHM section 13, I11.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
 
 // The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
@@ -28,7 +28,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // Source: distlock, steps 1 and 2: the client takes the same key with the same
 // random value on all instances; and "Correct Implementation with a Single Instance":
 // SET with NX and PX.
-func TestStep2SameKeyAndValueOnAllNodes(t *testing.T) {
+func TestStep2SameKeyAndValueOnAllNodes(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	le := locktest.Lock(t, locktest.Open(t, c.Addrs), "stock", redlock.WithTTL(5*time.Second))
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:stock") == 5 }, "all nodes hold the key")
@@ -44,7 +45,8 @@ func TestStep2SameKeyAndValueOnAllNodes(t *testing.T) {
 }
 
 // Source: distlock, step 3: the lock is acquired if the majority, N/2+1, granted it.
-func TestStep3MajorityDecides(t *testing.T) {
+func TestStep3MajorityDecides(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, n := range []int{1, 2, 3, 4, 5} {
 		c := locktest.Start(t, n)
 		l := locktest.Open(t, c.Addrs)
@@ -74,7 +76,8 @@ func TestStep3MajorityDecides(t *testing.T) {
 
 // Source: distlock, step 4: the validity is the initial one minus the time elapsed,
 // and "MIN_VALIDITY" minus the drift.
-func TestStep4ValidityIsLessThanTTL(t *testing.T) {
+func TestStep4ValidityIsLessThanTTL(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second), redlock.WithDrift(0.1))
 	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
@@ -97,7 +100,8 @@ func TestStep4ValidityIsLessThanTTL(t *testing.T) {
 
 // Source: distlock, step 5: a client that failed to acquire unlocks all instances,
 // even those it believed it could not lock.
-func TestStep5FailureRollsBackEveryNode(t *testing.T) {
+func TestStep5FailureRollsBackEveryNode(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	for _, n := range c.Nodes[:3] {
@@ -161,7 +165,8 @@ func TestVirtualLockCutShortAtAnyMoment(t *testing.T) {
 }
 
 // A key that holds another type is an error at once, which names the key.
-func TestWrongTypeAtTheKey(t *testing.T) {
+func TestWrongTypeAtTheKey(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	for _, n := range c.Nodes {
@@ -187,7 +192,8 @@ func TestWrongTypeAtTheKey(t *testing.T) {
 }
 
 // Any string is a resource: a name has no syntax.
-func TestResourceNames(t *testing.T) {
+func TestResourceNames(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	for _, r := range []string{" ", "{a}b", "a}b{", "x|0", "\x00\xff", "日本", strings.Repeat("n", redlock.MaxResourceLength), "a~fenc"} {
@@ -209,7 +215,8 @@ func TestResourceNames(t *testing.T) {
 // together can make up such a key. Every method refuses it, without asking a node.
 //
 // Source: ALGORITHM section 2.
-func TestReservedKeys(t *testing.T) {
+func TestReservedKeys(outer *testing.T) {
+	t := redistest.Timed(outer)
 	id := locktest.NewID()
 	for _, suffix := range []string{"~fence", "~guard", "~queue", "~seen", "~turn", "~readers", "~adopted"} {
 		for cut := range len(suffix) {
@@ -247,7 +254,8 @@ func TestReservedKeys(t *testing.T) {
 }
 
 // A name that could be mistaken for one of several resources, or for their queue, is refused.
-func TestNamesOfSeveral(t *testing.T) {
+func TestNamesOfSeveral(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for prefix, names := range map[string]struct{ allowed, refused string }{
 		"p:":  {"r~1 r~1000 r~1~1 r~~1 r1 r~1a 15", "r~0 r~1001 r~01 r~99999999999999999999 r~"},
 		"p~":  {"15a r~5", "15"},
@@ -268,7 +276,8 @@ func TestNamesOfSeveral(t *testing.T) {
 }
 
 // Bad arguments of a call reach no node.
-func TestBadArguments(t *testing.T) {
+func TestBadArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 1)
 	l := locktest.Open(t, c.Addrs)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no call may wait

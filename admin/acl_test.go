@@ -41,7 +41,7 @@ var forReaders = []string{"+zscore", "+zremrangebyscore", "+zrange"}
 
 // aclRights returns the rights on that line. Before Redis 6.2 users may use all channels, and
 // rules about channels are errors.
-func aclRights(t *testing.T) []string {
+func aclRights(t testing.TB) []string {
 	t.Helper()
 	rights := strings.Fields(aclLine)[3:]
 	if redistest.IsRedisBefore(t, 6, 2) {
@@ -71,7 +71,8 @@ func TestOperationsHasTheACLLine(t *testing.T) {
 // TestACL runs the life of a lock as a user with exactly the rights that docs/operations.md
 // recommends, and no master refuses anything. Then it takes away each right in turn, which a master
 // must refuse: the line has all that is needed, and no more.
-func TestACL(t *testing.T) {
+func TestACL(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	var c aclCluster
 	for _, n := range redistest.Masters(t, 4) {
@@ -81,7 +82,7 @@ func TestACL(t *testing.T) {
 	c.addrs, c.alone = c.addrs[:3], c.addrs[3]
 	rights := aclRights(t)
 
-	t.Run("as docs/operations.md has it", func(t *testing.T) {
+	t.Run("as docs/operations.md has it", func(t *redistest.T) {
 		c.setUser(t, rights)
 		if err := c.life(t, "redlock:", ""); err != nil {
 			t.Error(err)
@@ -96,13 +97,13 @@ func TestACL(t *testing.T) {
 			t.Errorf("the masters refused %q, want nothing", refused)
 		}
 	})
-	t.Run("with another key prefix", func(t *testing.T) {
+	t.Run("with another key prefix", func(t *redistest.T) {
 		c.setUser(t, rights)
 		if err := c.life(t, "other:", ""); !errors.Is(err, reason.Permission) {
 			t.Errorf("got %v, want %v", err, reason.Permission)
 		}
 	})
-	t.Run("with a database number", func(t *testing.T) {
+	t.Run("with a database number", func(t *redistest.T) {
 		c.setUser(t, rights)
 		if err := c.life(t, "redlock:", "/1"); !errors.Is(err, reason.Permission) {
 			t.Errorf("got %v, want %v", err, reason.Permission)
@@ -116,7 +117,7 @@ func TestACL(t *testing.T) {
 		if !strings.ContainsAny(right[:1], "+~") || slices.Contains(forTheQueue, right) || slices.Contains(forReaders, right) {
 			continue
 		}
-		t.Run("without "+right, func(t *testing.T) {
+		t.Run("without "+right, func(t *redistest.T) {
 			c.setUser(t, slices.Delete(slices.Clone(rights), i, i+1))
 			err := c.life(t, "redlock:", "")
 			if right == "+info" { // only this right can be missing, and Check shows it
@@ -131,7 +132,7 @@ func TestACL(t *testing.T) {
 		})
 	}
 	for _, missing := range append([]string{"", "+zrem", "+zcard"}, forReaders...) {
-		t.Run("reading without "+missing, func(t *testing.T) {
+		t.Run("reading without "+missing, func(t *redistest.T) {
 			c.setUser(t, slices.DeleteFunc(slices.Clone(rights), func(r string) bool { return r == missing }))
 			err := c.read(t)
 			wanted := missing == "" || missing == "+zrange"
@@ -168,7 +169,7 @@ func TestACL(t *testing.T) {
 		t.Error(err)
 	}
 	for i, missing := range append([]string{strings.Join(forTheQueue, " ")}, forTheQueue...) {
-		t.Run("waiting without "+missing, func(t *testing.T) {
+		t.Run("waiting without "+missing, func(t *redistest.T) {
 			t.Parallel()
 			user := fmt.Sprint("user", i)
 			set := []any{"ACL", "SETUSER", user}
@@ -209,7 +210,7 @@ type aclCluster struct {
 }
 
 // aclAdmin switches the default user off and returns a client whose user has all rights.
-func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
+func aclAdmin(t testing.TB, n *masters.Process) *redis.Client {
 	first := redistest.Client(t, n.Addr())
 	for _, rules := range [][]any{{"admin", "on", ">admin", "allkeys", "+@all"}, {"default", "off"}} {
 		locktest.Must(t, first.Do(t.Context(), append([]any{"ACL", "SETUSER"}, rules...)...).Err())
@@ -220,7 +221,7 @@ func aclAdmin(t *testing.T, n *masters.Process) *redis.Client {
 }
 
 // setUser creates the user anew, and flushes all data of the nodes.
-func (c *aclCluster) setUser(t *testing.T, rights []string) {
+func (c *aclCluster) setUser(t testing.TB, rights []string) {
 	t.Helper()
 	set := []any{"ACL", "SETUSER", "redlock"}
 	for _, r := range rights {
@@ -238,7 +239,7 @@ func (c *aclCluster) setUser(t *testing.T, rights []string) {
 }
 
 // refused returns the rights for want of which the masters refused a user something.
-func (c *aclCluster) refused(t *testing.T, user string) (rights []string) {
+func (c *aclCluster) refused(t testing.TB, user string) (rights []string) {
 	t.Helper()
 	for _, admin := range c.admins {
 		entries, err := admin.ACLLog(t.Context(), 1000).Result()
@@ -258,7 +259,7 @@ func (c *aclCluster) refused(t *testing.T, user string) (rights []string) {
 
 // life locks a resource, contends for it, extends it, sets a missing key again and unlocks it,
 // as the user redlock. It returns the first unexpected error.
-func (c *aclCluster) life(t *testing.T, prefix, db string) error {
+func (c *aclCluster) life(t testing.TB, prefix, db string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -328,7 +329,7 @@ func (c *aclCluster) life(t *testing.T, prefix, db string) error {
 }
 
 // open returns a Locker for the user redlock, and the error of its Bootstrap.
-func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*redlock.Locker, error) {
+func (c *aclCluster) open(t testing.TB, db string, opts ...redlock.Option) (*redlock.Locker, error) {
 	t.Helper()
 	var urls []string
 	for _, addr := range c.addrs {
@@ -343,7 +344,7 @@ func (c *aclCluster) open(t *testing.T, db string, opts ...redlock.Option) (*red
 }
 
 // wantNone reports keys that a refusal has left behind.
-func (c *aclCluster) wantNone(t *testing.T, keys ...string) {
+func (c *aclCluster) wantNone(t testing.TB, keys ...string) {
 	t.Helper()
 	for i, admin := range c.admins {
 		if n := admin.Exists(t.Context(), keys...).Val(); n > 0 {
@@ -354,7 +355,7 @@ func (c *aclCluster) wantNone(t *testing.T, keys ...string) {
 
 // read has two readers at once, one of which is a former writer. It returns the first unexpected error,
 // and looks that no refusal has left a key behind.
-func (c *aclCluster) read(t *testing.T) error {
+func (c *aclCluster) read(t testing.TB) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
@@ -387,7 +388,7 @@ func (c *aclCluster) read(t *testing.T) error {
 
 // wait makes two Lockers of a user take turns with a resource. With queues it checks that the
 // waiting Locker stands in the queue.
-func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
+func (c *aclCluster) wait(t testing.TB, user string, queues bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -434,7 +435,8 @@ func (c *aclCluster) wait(t *testing.T, user string, queues bool) {
 
 // A key that the user has no right to makes the server refuse the batch with its request. The
 // other requests of the batch still succeed.
-func TestForbiddenKeyInABatch(t *testing.T) {
+func TestForbiddenKeyInABatch(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 1)
 	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "narrow", "on", ">secret", "~redlock:mine*", "~redlock:~guard", "+@all").Err())

@@ -19,7 +19,8 @@ const stuck, moved = "stuck", "moved"
 
 // A holder that renews its lease loses it before another client has it. No node is reported as one
 // that lost data, and the waiting callers get their turns.
-func TestBreakALiveHolder(t *testing.T) {
+func TestBreakALiveHolder(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	var blamed atomic.Int32
@@ -80,7 +81,8 @@ func TestBreakALiveHolder(t *testing.T) {
 	}
 }
 
-func TestBreakWithMastersDown(t *testing.T) {
+func TestBreakWithMastersDown(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	le := locktest.Lock(t, locktest.Open(t, c.Addrs), stuck)
@@ -110,7 +112,8 @@ func TestBreakWithMastersDown(t *testing.T) {
 }
 
 // Keys that no Locker sets: a lock of no holder, one without expiry, one of another library, one of another type.
-func TestBreakOddKeys(t *testing.T) {
+func TestBreakOddKeys(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	const key = "redlock:" + stuck
@@ -155,7 +158,8 @@ func TestBreakOddKeys(t *testing.T) {
 }
 
 // A user with the rights of the ACL line may inspect, break and adopt.
-func TestAdminWithTheACLLine(t *testing.T) {
+func TestAdminWithTheACLLine(outer *testing.T) {
+	t := redistest.Timed(outer)
 	n := redistest.Masters(t, 1)[0]
 	c := aclCluster{addrs: []string{n.Addr()}, admins: []*redis.Client{aclAdmin(t, n)}}
 	c.setUser(t, aclRights(t))

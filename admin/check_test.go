@@ -120,7 +120,8 @@ func byName(addr string) string { return strings.Replace(addr, "127.0.0.1", "loc
 
 // One server has two names, and a third master is dead: no call gets a lease, neither the first nor
 // a later one, and none waits.
-func TestSameServer(t *testing.T) {
+func TestSameServer(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 2)
 	locktest.Must(t, c.Procs[1].Kill())
 	for _, list := range [][]string{
@@ -133,7 +134,7 @@ func TestSameServer(t *testing.T) {
 		for _, a := range list {
 			names = append(names, strings.TrimSuffix(strings.TrimSuffix(strings.TrimPrefix(a, "redis://"), "/0"), "/1"))
 		}
-		t.Run(strings.Join(list, " "), func(t *testing.T) {
+		t.Run(strings.Join(list, " "), func(t *redistest.T) {
 			all := append(slices.Clone(list), c.Addrs[1])
 			for name, call := range map[string]func(*redlock.Locker) error{
 				"Lock":    func(l *redlock.Locker) error { _, err := l.Lock(within(t), "r"); return err },
@@ -184,7 +185,8 @@ func TestSameServer(t *testing.T) {
 
 // The same with a healthy third master: as soon as both names were reached, the list grants
 // nothing.
-func TestSameServerAndAnother(t *testing.T) {
+func TestSameServerAndAnother(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 2)
 	l := locktest.Open(t, []string{c.Addrs[0], c.Via[0], c.Addrs[1]})
 	eventually(t, l, "the server is recognized", func(_ admin.Report, err error) bool { return errors.Is(err, reason.SameServer) })
@@ -200,7 +202,8 @@ func TestSameServerAndAnother(t *testing.T) {
 }
 
 // A Lock that waits for another holder ends when the list turns out to be wrong.
-func TestSameServerFoundWhileWaiting(t *testing.T) {
+func TestSameServerFoundWhileWaiting(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.StartProxied(t, 2)
 	c.Set(t, masters.Refuse, 0) // the second name is reached later
@@ -220,7 +223,8 @@ func TestSameServerFoundWhileWaiting(t *testing.T) {
 
 // A name that begins to lead to another member costs only its own vote, and gets it back when it is
 // corrected.
-func TestServerComesToHaveTwoNames(t *testing.T) {
+func TestServerComesToHaveTwoNames(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 3)
 	l := locktest.Open(t, c.Via)
 	c.Cluster.Warm(t, l)
@@ -273,7 +277,8 @@ func TestServerComesToHaveTwoNames(t *testing.T) {
 
 // During an attempt a name moves to another server, and another name takes its place: the server
 // behind both has one vote.
-func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
+func TestNamesThatMoveDuringAnAttempt(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.StartProxied(t, 3)
 	spare := locktest.Start(t, 1)
@@ -308,7 +313,8 @@ func TestNamesThatMoveDuringAnAttempt(t *testing.T) {
 }
 
 // A replica has no vote. As a master it has its vote again when the guard permits it.
-func TestReplica(t *testing.T) {
+func TestReplica(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	var quarantined atomic.Int64
@@ -360,7 +366,8 @@ func TestReplica(t *testing.T) {
 
 // Nodes of a cluster become no independent masters: a Lock that needs them does not wait. That is so too
 // where they hide that they are, and refuse the keys. A Lock that needs a replica waits, see TestReplica.
-func TestLockOnAClusterEnds(t *testing.T) {
+func TestLockOnAClusterEnds(outer *testing.T) {
+	t := redistest.Timed(outer)
 	procs := redistest.Masters(t, 3, "--cluster-enabled", "yes")
 	addrs := redistest.Addrs(procs)
 	fails := func(l *redlock.Locker) {
@@ -385,7 +392,8 @@ func TestLockOnAClusterEnds(t *testing.T) {
 }
 
 // A server's settings for memory and disk: the finding, and whether it is reported, once.
-func TestServerSettings(t *testing.T) {
+func TestServerSettings(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, test := range []struct {
 		name   string
 		args   []string
@@ -406,7 +414,7 @@ func TestServerSettings(t *testing.T) {
 		{"trusted, CONFIG is refused", append(slices.Clone(locktest.OnDisk), "--rename-command", "CONFIG", ""), []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelUnknown, 1},
 		{"trusted without a file", nil, []redlock.Option{redlock.WithTrustedDisk()}, "persistence", admin.LevelWarning, 1},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			c := &locktest.Cluster{Procs: redistest.Masters(t, 1, test.args...)}
 			c.Addrs = redistest.Addrs(c.Procs)
 			c.Nodes = append(c.Nodes, redistest.Client(t, c.Addrs[0]))
@@ -430,7 +438,8 @@ func TestServerSettings(t *testing.T) {
 
 // A setting that is changed while a Locker is connected is reported at the next look, and again when
 // it is changed back and forth.
-func TestSettingThatChanges(t *testing.T) {
+func TestSettingThatChanges(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 1)
 	var e ear
 	l := locktest.Open(t, c.Addrs, e.options()...)
@@ -451,7 +460,8 @@ func TestSettingThatChanges(t *testing.T) {
 
 // The nodes keep the largest TTL that a client has asked for. A client that expects less gets a warning, and so does a client
 // that expects much more. Check writes nothing down.
-func TestClientsWithDifferentMaxTTL(t *testing.T) {
+func TestClientsWithDifferentMaxTTL(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, smallFirst := range []bool{false, true} {
 		c := locktest.Start(t, 3)
 		var large, small ear
@@ -504,7 +514,8 @@ func TestClientsWithDifferentMaxTTL(t *testing.T) {
 	}
 }
 
-func TestClientsWithDifferentLists(t *testing.T) {
+func TestClientsWithDifferentLists(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 4)
 	var e ear
 	const owner = "web-3 4711 shop"
@@ -573,9 +584,10 @@ func TestClientsWithDifferentLists(t *testing.T) {
 }
 
 // If INFO is forbidden, locks work, and unknown facts are reported as unknown.
-func TestInfoForbidden(t *testing.T) {
+func TestInfoForbidden(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for name, args := range map[string][]string{"by a rule": nil, "by its name": {"--rename-command", "INFO", ""}} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			c := &locktest.Cluster{Procs: redistest.Masters(t, 3, args...)}
 			c.Addrs = redistest.Addrs(c.Procs)
 			for _, a := range c.Addrs {
@@ -622,7 +634,8 @@ func TestInfoForbidden(t *testing.T) {
 }
 
 // A server hides fields: each of them is unknown, independently of the others.
-func TestInfoWithHiddenFields(t *testing.T) {
+func TestInfoWithHiddenFields(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addrs := redistest.Addrs(redistest.Minis(t, 1))
 	locktest.Bootstrap(t, addrs)
 	locktest.Vouch(t, redistest.Client(t, addrs[0]))
@@ -642,7 +655,8 @@ func TestInfoWithHiddenFields(t *testing.T) {
 	}
 }
 
-func TestCheckAllWell(t *testing.T) {
+func TestCheckAllWell(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	r := checked(t, l)
@@ -683,7 +697,8 @@ func TestCheckAllWell(t *testing.T) {
 }
 
 // Five nodes: a healthy one, a dead one, a hung one, a node with another password, and a new one.
-func TestCheckAllKinds(t *testing.T) {
+func TestCheckAllKinds(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 4)
 	fresh := redistest.Masters(t, 1)[0]
 	locktest.Must(t, c.Procs[1].Kill())
@@ -739,7 +754,8 @@ func TestCheckAllKinds(t *testing.T) {
 }
 
 // Nodes in quarantine are no error if the others make a quorum.
-func TestCheckWithAQuorum(t *testing.T) {
+func TestCheckWithAQuorum(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 2)
 	fresh := redistest.Masters(t, 1)[0]
 	l := locktest.Open(t, append(slices.Clone(c.Addrs), fresh.Addr()))
@@ -756,7 +772,8 @@ func TestCheckWithAQuorum(t *testing.T) {
 	}
 }
 
-func TestCheckWhoseContextEnds(t *testing.T) {
+func TestCheckWhoseContextEnds(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second))
 	ended, cancel := context.WithCancelCause(t.Context())
@@ -798,7 +815,8 @@ func TestCheckWhoseContextEnds(t *testing.T) {
 }
 
 // Check and locks do not affect each other, and held leases stay.
-func TestCheckWhileLocking(t *testing.T) {
+func TestCheckWhileLocking(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	kept := locktest.Lock(t, l, "kept")

@@ -18,7 +18,7 @@ import (
 func ExampleBootstrap() {
 	addrs, stop := newMasters()
 	defer stop()
-	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second)) // a tool may wait for a slow master
+	locker, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -41,7 +41,7 @@ func ExampleBootstrap() {
 func ExampleCheck() {
 	addrs, stop := exampleMasters(redlock.WithMaxTTL(time.Minute))
 	defer stop()
-	other, err := redlock.New(addrs, redlock.WithMaxTTL(time.Minute))
+	other, err := redlock.New(addrs, patient, redlock.WithMaxTTL(time.Minute))
 	if err != nil {
 		log.Panic(err)
 	}
@@ -49,7 +49,7 @@ func ExampleCheck() {
 	if _, err := other.TryLock(context.Background(), "report", redlock.WithTTL(time.Minute)); err != nil {
 		log.Panic(err)
 	}
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -124,4 +124,6 @@ var (
 	exampleMasters = locktest.ExampleMasters // three masters inside this process, which have their votes
 	exampleLocker  = locktest.ExampleLocker  // a Locker for such masters
 	newMasters     = locktest.NewMasters     // the same without votes
+
+	patient = redlock.WithMasterTimeout(2 * time.Second) // examples run on busy machines, too
 )

@@ -23,7 +23,7 @@ import (
 const inspected = "inspected"
 
 // inspection inspects with a new Locker.
-func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (admin.Inspection, error) {
+func inspection(t testing.TB, addrs []string, opts ...redlock.Option) (admin.Inspection, error) {
 	t.Helper()
 	l, err := redlock.New(addrs, append([]redlock.Option{redlock.WithLogger(nil)}, opts...)...)
 	locktest.Must(t, err)
@@ -31,7 +31,7 @@ func inspection(t *testing.T, addrs []string, opts ...redlock.Option) (admin.Ins
 	return admin.Inspect(t.Context(), l, inspected)
 }
 
-func wantVerdict(t *testing.T, in admin.Inspection, err error, want admin.Verdict) {
+func wantVerdict(t testing.TB, in admin.Inspection, err error, want admin.Verdict) {
 	t.Helper()
 	if in.Verdict != want || (err != nil) != (want == admin.VerdictUnknown) {
 		t.Fatalf("got %v, %v (%+v); want %v", in.Verdict, err, in, want)
@@ -40,7 +40,8 @@ func wantVerdict(t *testing.T, in admin.Inspection, err error, want admin.Verdic
 
 // A new Locker sees all clocks that are too far from the others, also those that it read before the others: nothing
 // is FREE that no client could lock.
-func TestInspectWithClocksApart(t *testing.T) {
+func TestInspectWithClocksApart(outer *testing.T) {
+	t := redistest.Timed(outer)
 	nodes := redistest.Skewed(t, 3)
 	addrs := redistest.Addrs(nodes)
 	l := locktest.Open(t, addrs)
@@ -63,7 +64,8 @@ func TestInspectWithClocksApart(t *testing.T) {
 
 // The clocks of all masters are put back together. A resource that was used before cannot be locked until they have
 // caught up with its fencing counter, and is not FREE. Another one is.
-func TestInspectWithClocksPutBack(t *testing.T) {
+func TestInspectWithClocksPutBack(outer *testing.T) {
+	t := redistest.Timed(outer)
 	nodes := redistest.Skewed(t, 3)
 	addrs := redistest.Addrs(nodes)
 	l := locktest.Open(t, addrs)
@@ -84,7 +86,8 @@ func TestInspectWithClocksPutBack(t *testing.T) {
 }
 
 // One master refuses the list of masters, so this client is granted nothing, and the resource is not FREE for it.
-func TestInspectWithARefusedList(t *testing.T) {
+func TestInspectWithARefusedList(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	lists := fmt.Sprintf("%d 10.9.9.1:1 10.9.9.2:1 %s", time.Now().UnixMilli(), c.Addrs[0])
 	locktest.Must(t, c.Nodes[0].HSet(t.Context(), "redlock:~guard", "lists", lists).Err())
@@ -101,7 +104,8 @@ func TestInspectWithARefusedList(t *testing.T) {
 }
 
 // A key that is no fencing counter stands in its place: no lease is granted, and the resource is not FREE.
-func TestInspectWithAWrongCounter(t *testing.T) {
+func TestInspectWithAWrongCounter(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	const counter = "redlock:" + inspected + "~fence"
 	for _, set := range [][]any{{"set", counter, "x"}, {"set", counter, "-5"}, {"set", counter, ""}, {"lpush", counter, "x"}} {
@@ -138,7 +142,8 @@ func TestInspectWithAWrongCounter(t *testing.T) {
 }
 
 // Each verdict, on real masters. Source: ALGORITHM section 2.
-func TestInspect(t *testing.T) {
+func TestInspect(outer *testing.T) {
+	t := redistest.Timed(outer)
 	nodes := redistest.Masters(t, 3)
 	addrs := redistest.Addrs(nodes)
 	in, err := inspection(t, addrs)
@@ -198,7 +203,8 @@ func TestInspect(t *testing.T) {
 
 // Keys that no Locker sets: of several holders, on too few masters, of another library, without
 // expiry, of another type.
-func TestInspectOddKeys(t *testing.T) {
+func TestInspectOddKeys(outer *testing.T) {
+	t := redistest.Timed(outer)
 	nodes := redistest.Masters(t, 3)
 	addrs := redistest.Addrs(nodes)
 	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, addrs)))
@@ -256,7 +262,7 @@ func TestInspectOddKeys(t *testing.T) {
 	}
 }
 
-func clientsOf(t *testing.T, nodes []*masters.Process) (list []*redis.Client) {
+func clientsOf(t testing.TB, nodes []*masters.Process) (list []*redis.Client) {
 	for _, n := range nodes {
 		list = append(list, redistest.Client(t, n.Addr()))
 	}

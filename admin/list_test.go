@@ -12,10 +12,11 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // listed returns the names and verdicts of a List, and its last error.
-func listed(t *testing.T, l *redlock.Locker) (list []string, last error) {
+func listed(t testing.TB, l *redlock.Locker) (list []string, last error) {
 	t.Helper()
 	for in, err := range admin.List(t.Context(), l) {
 		if err != nil {
@@ -30,7 +31,8 @@ func listed(t *testing.T, l *redlock.Locker) (list []string, last error) {
 
 // List finds every resource that some node has a key of, among many other keys, and no key of the
 // library's own.
-func TestList(t *testing.T) {
+func TestList(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs, redlock.WithKeyPrefix("a*:"))
 	locktest.Must(t, admin.Bootstrap(t.Context(), l))
@@ -67,7 +69,8 @@ func TestList(t *testing.T) {
 	}
 }
 
-func TestBadArguments(t *testing.T) {
+func TestBadArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	var none context.Context
 	ended, cancel := context.WithCancel(t.Context())
@@ -86,7 +89,7 @@ func TestBadArguments(t *testing.T) {
 			return err
 		},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			locktest.WantMatch(t, "nil context", call(none, "x"), []error{redlock.ErrConfig})
 			if name == "Inspect" || name == "Break" {
 				for _, resource := range []string{"", "x~fence", "x~guard"} {

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	if flag.Lookup("test.bench").Value.String() != "" {
 		describe()
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Again(m))
 }
 
 // describe prints what go test does not say about the machine and the software, in lines that the Go

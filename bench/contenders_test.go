@@ -14,9 +14,10 @@ import (
 
 // Every contender works, and cleans up. A call of rueidislock may get stuck:
 // then the rest of its turns proves nothing about it, and is left out.
-func TestContenders(t *testing.T) {
+func TestContenders(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, c := range contender.All() {
-		t.Run(c.Name, func(t *testing.T) {
+		t.Run(c.Name, func(t *redistest.T) {
 			addrs := redistest.Addrs(redistest.Masters(t, 3))
 			callers, stuck := 8, strings.HasPrefix(c.Name, "rueidislock")
 			if stuck {
@@ -53,12 +54,13 @@ func TestContenders(t *testing.T) {
 }
 
 // A contender that waits does so as long as another holder has the key, and excludes it.
-func TestContendersExclude(t *testing.T) {
+func TestContendersExclude(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, c := range contender.All() {
 		if !c.Waits || c.Needs == contender.None { // one mutex does not know the other
 			continue
 		}
-		t.Run(c.Name, func(t *testing.T) {
+		t.Run(c.Name, func(t *redistest.T) {
 			lockers := dials(t, c, redistest.Addrs(redistest.Masters(t, 3)), 2)
 			lease, err := lockers[0].Lock(t.Context(), "k")
 			if err != nil {

@@ -32,7 +32,8 @@ const (
 // TestFailures plays known failures of quorum locks, each scenario once with redsync and
 // once with this library, which must pass them all. If redsync passes a scenario that it
 // should fail, the scenario has lost its meaning, and the test fails, too.
-func TestFailures(t *testing.T) {
+func TestFailures(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const ttl = 8 * time.Second // redsync's default
 	failFast := redsync.WithFailFast(true)
 	for _, s := range []scenario{
@@ -90,8 +91,8 @@ func TestFailures(t *testing.T) {
 			play: restart, fails: 1,
 		},
 	} {
-		t.Run(s.name, func(t *testing.T) {
-			t.Run("redsync", func(t *testing.T) {
+		t.Run(s.name, func(t *redistest.T) {
+			t.Run("redsync", func(t *redistest.T) {
 				seen := s.run(t, s.dialRedsync)
 				switch {
 				case len(seen) != s.fails:
@@ -103,7 +104,7 @@ func TestFailures(t *testing.T) {
 					t.Log("redsync: " + failure)
 				}
 			})
-			t.Run("ours", func(t *testing.T) {
+			t.Run("ours", func(t *redistest.T) {
 				for _, failure := range s.run(t, s.dialOurs) {
 					t.Error(failure)
 				}
@@ -124,17 +125,17 @@ type scenario struct {
 
 // stage plays a scenario with one of the libraries.
 type stage struct {
-	*testing.T
+	testing.TB
 	ttl   time.Duration
-	dial  func(t *testing.T, addrs []string) client
+	dial  func(t testing.TB, addrs []string) client
 	nodes []*masters.Process
 	peek  []*redis.Client // one for each node, bypassing all proxies
 	warm  int             // warm-ups so far
 	seen  []string        // the failures
 }
 
-func (s scenario) run(t *testing.T, dial func(*testing.T, []string) client) (seen []string) {
-	st := &stage{T: t, ttl: s.ttl, dial: dial}
+func (s scenario) run(t testing.TB, dial func(testing.TB, []string) client) (seen []string) {
+	st := &stage{TB: t, ttl: s.ttl, dial: dial}
 	s.play(st)
 	return st.seen
 }
@@ -152,7 +153,7 @@ type lease interface {
 	Validity() time.Duration
 }
 
-func (s scenario) dialOurs(t *testing.T, addrs []string) client {
+func (s scenario) dialOurs(t testing.TB, addrs []string) client {
 	t.Helper()
 	return oursClient{newLocker(t, addrs,
 		redlock.WithTTL(s.ttl), redlock.WithMaxTTL(s.ttl), redlock.WithKeyPrefix(""), redlock.WithoutRenewal())}
@@ -168,7 +169,7 @@ func (c oursClient) try(ctx context.Context, resource string) (lease, error) {
 	return c.TryLock(ctx, resource)
 }
 
-func (s scenario) dialRedsync(t *testing.T, addrs []string) client {
+func (s scenario) dialRedsync(t testing.TB, addrs []string) client {
 	t.Helper()
 	r := contender.NewRedsync(addrs, s.conns, append([]redsync.Option{redsync.WithExpiry(s.ttl)}, s.redsync...)...)
 	t.Cleanup(func() { _ = r.Close() })
@@ -194,9 +195,9 @@ func (l redsyncLease) Validity() time.Duration { return time.Until(l.Until()) }
 // start starts the nodes.
 func (s *stage) start(n int) {
 	s.Helper()
-	s.nodes = redistest.Masters(s.T, n)
+	s.nodes = redistest.Masters(s.TB, n)
 	for _, node := range s.nodes {
-		s.peek = append(s.peek, redistest.Client(s.T, node.Addr()))
+		s.peek = append(s.peek, redistest.Client(s.TB, node.Addr()))
 	}
 }
 
@@ -208,7 +209,7 @@ func (s *stage) addrs(front ...*masters.Proxy) []string {
 // client makes a client that has used each node before.
 func (s *stage) client(addrs []string) client {
 	s.Helper()
-	c := s.dial(s.T, addrs)
+	c := s.dial(s.TB, addrs)
 	used := make([]bool, len(s.peek))
 	for end := time.Now().Add(patience); slices.Contains(used, false); s.warm++ {
 		if time.Now().After(end) {
@@ -392,7 +393,7 @@ func deadline(s *stage) {
 func lateAcquire(by time.Duration) func(*stage) {
 	return func(s *stage) {
 		s.start(5)
-		front := redistest.Proxied(s.T, s.nodes[:1])[0]
+		front := redistest.Proxied(s.TB, s.nodes[:1])[0]
 		c := s.client(s.addrs(front))
 		for round, played := 0, 0; played < 3; round++ {
 			if round == 200 {

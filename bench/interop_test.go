@@ -27,7 +27,7 @@ type kind struct {
 	taken func(error) bool                                                    // whether an error says that the resource is taken
 }
 
-func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
+func oursKind(t testing.TB, addrs []string, opts ...redlock.Option) kind {
 	t.Helper()
 	l := newLocker(t, addrs, opts...)
 	return kind{
@@ -39,7 +39,7 @@ func oursKind(t *testing.T, addrs []string, opts ...redlock.Option) kind {
 	}
 }
 
-func redsyncKind(t *testing.T, addrs []string) kind {
+func redsyncKind(t testing.TB, addrs []string) kind {
 	t.Helper()
 	// Its default delay of 50 to 250 ms would leave it few chances between the other kind's attempts.
 	r := contender.NewRedsync(addrs, redis.Options{}, redsync.WithRetryDelay(2*time.Millisecond), redsync.WithTries(1<<20))
@@ -57,7 +57,7 @@ func redsyncKind(t *testing.T, addrs []string) kind {
 	}
 }
 
-func redislockKind(t *testing.T, addr string) kind {
+func redislockKind(t testing.TB, addr string) kind {
 	t.Helper()
 	c := contender.Named("redislock")[0]
 	l := dial(t, c, []string{addr})
@@ -75,7 +75,7 @@ func redislockKind(t *testing.T, addr string) kind {
 }
 
 // oneAtATime lets two kinds have a resource in turns, and each ask for it while the other one has it.
-func oneAtATime(t *testing.T, one, other kind) {
+func oneAtATime(t testing.TB, one, other kind) {
 	t.Helper()
 	ctx := t.Context()
 	const resource = "orders/42"
@@ -96,7 +96,8 @@ func oneAtATime(t *testing.T, one, other kind) {
 	}
 }
 
-func TestOneAtATime(t *testing.T) {
+func TestOneAtATime(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, n := range []int{3, 5} {
 		addrs := redistest.Addrs(redistest.Masters(t, n))
 		oneAtATime(t, oursKind(t, addrs, redlock.WithKeyPrefix("")), redsyncKind(t, addrs))
@@ -105,7 +106,8 @@ func TestOneAtATime(t *testing.T) {
 
 // redislock uses one Redis alone, and this library uses it together with a second one: a
 // quorum of two is both, including the first. With three, a quorum can do without the first.
-func TestRedislockOneAtATime(t *testing.T) {
+func TestRedislockOneAtATime(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for n := 1; n <= 3; n++ {
 		addrs := redistest.Addrs(redistest.Masters(t, n))
 		us, they := oursKind(t, addrs, redlock.WithKeyPrefix("")), redislockKind(t, addrs[0])
@@ -123,7 +125,8 @@ func TestRedislockOneAtATime(t *testing.T) {
 }
 
 // rueidislock has several keys on one Redis, and none of them has the name of one of ours.
-func TestRueidislockSharesNoKeys(t *testing.T) {
+func TestRueidislockSharesNoKeys(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addrs := redistest.Addrs(redistest.Masters(t, 1))
 	_, unlock, err := rueidisLocker(t, addrs[0]).WithContext(t.Context(), "a")
 	if err != nil {
@@ -146,7 +149,8 @@ func TestRueidislockSharesNoKeys(t *testing.T) {
 
 // TestExclusion has twelve callers of each kind work on three resources. As a control, with different keys the
 // two kinds do not exclude each other, which must show.
-func TestExclusion(t *testing.T) {
+func TestExclusion(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, test := range []struct {
 		name     string
 		masters  int
@@ -157,7 +161,7 @@ func TestExclusion(t *testing.T) {
 		{"N=5", 5, []redlock.Option{redlock.WithKeyPrefix("")}, true},
 		{"control: other keys", 3, nil, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			const callers, enough = 12, 300
 			addrs := redistest.Addrs(redistest.Masters(t, test.masters))
 			load := measure.Load{

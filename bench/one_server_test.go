@@ -16,7 +16,7 @@ import (
 // The claims of the README's table about the two libraries that lock on one Redis. If one of these tests
 // fails after an update of a library, the table is wrong.
 
-func rueidisLocker(t *testing.T, addr string) rueidislock.Locker {
+func rueidisLocker(t testing.TB, addr string) rueidislock.Locker {
 	t.Helper()
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}})
 	if err != nil {
@@ -27,14 +27,15 @@ func rueidisLocker(t *testing.T, addr string) rueidislock.Locker {
 }
 
 // front starts a Redis, and a proxy in front of it.
-func front(t *testing.T) (*masters.Process, *masters.Proxy) {
+func front(t testing.TB) (*masters.Process, *masters.Proxy) {
 	t.Helper()
 	list := redistest.Masters(t, 1)
 	return list[0], redistest.Proxied(t, list)[0]
 }
 
 // The only Redis restarts empty: another client gets the lock, and the holder's lock still has most of its TTL.
-func TestRedislockRestart(t *testing.T) {
+func TestRedislockRestart(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	server, _ := front(t)
 	first, second := redislock.New(redistest.Client(t, server.Addr())), redislock.New(redistest.Client(t, server.Addr()))
@@ -50,7 +51,8 @@ func TestRedislockRestart(t *testing.T) {
 }
 
 // The same: another client gets the lock, and the holder's context ends, because its connection broke.
-func TestRueidislockRestart(t *testing.T) {
+func TestRueidislockRestart(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	server, _ := front(t)
 	began := time.Now()
@@ -74,7 +76,8 @@ func TestRueidislockRestart(t *testing.T) {
 }
 
 // The holder is cut off. Its key expires after 5 s. Its context ends when a renewal has failed, which is later.
-func TestRueidislockCutOff(t *testing.T) {
+func TestRueidislockCutOff(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	server, proxy := front(t)
 	held, release, err := rueidisLocker(t, proxy.Addr()).WithContext(t.Context(), "r")
@@ -97,7 +100,7 @@ func TestRueidislockCutOff(t *testing.T) {
 }
 
 // ends waits for the end of a holder's context.
-func ends(t *testing.T, held context.Context) {
+func ends(t testing.TB, held context.Context) {
 	t.Helper()
 	began := time.Now()
 	select {
@@ -110,7 +113,8 @@ func ends(t *testing.T, held context.Context) {
 
 // The context of a call ends while the Redis hangs. redislock's request is carried out afterwards, and no
 // release follows it: the key stays for its TTL.
-func TestRedislockLeavesAKey(t *testing.T) {
+func TestRedislockLeavesAKey(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	server := redistest.Masters(t, 1)[0]
 	c := redislock.New(redistest.Client(t, server.Addr()))
@@ -124,7 +128,8 @@ func TestRedislockLeavesAKey(t *testing.T) {
 }
 
 // The same: rueidislock deletes its keys when the Redis answers again.
-func TestRueidislockLeavesNoKey(t *testing.T) {
+func TestRueidislockLeavesNoKey(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	server := redistest.Masters(t, 1)[0]
 	l := rueidisLocker(t, server.Addr())
@@ -143,7 +148,7 @@ func TestRueidislockLeavesNoKey(t *testing.T) {
 }
 
 // afterAHang locks r while a Redis hangs, and returns how long the key of that call lives afterwards.
-func afterAHang(t *testing.T, server *masters.Process, key string, lock func(ctx context.Context, name string) error) time.Duration {
+func afterAHang(t testing.TB, server *masters.Process, key string, lock func(ctx context.Context, name string) error) time.Duration {
 	t.Helper()
 	if err := lock(t.Context(), "warm-up"); err != nil {
 		t.Fatal(err)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, "chaos: leftovers of an earlier run:", err)
 		}
 	}
-	goleak.VerifyTestMain(m,
+	goleak.VerifyTestMain(redistest.Again(m),
 		// The engine's client keeps idle connections.
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"),
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
@@ -37,7 +37,7 @@ type silent struct{}
 func (silent) Printf(context.Context, string, ...any) {}
 
 // inContainers starts a run on containers.
-func inContainers(t *testing.T, n int) *Run {
+func inContainers(t testing.TB, n int) *Run {
 	t.Helper()
 	redistest.NotShort(t, "docker")
 	pool, err := Connect()
@@ -56,7 +56,8 @@ func inContainers(t *testing.T, n int) *Run {
 // REDLOCK_LONG those that processes have, too.
 //
 // Source: SCENARIOS rows 1, 3, 4, 9, 14, 17, 19, 53 and 54.
-func TestContainerFaults(t *testing.T) {
+func TestContainerFaults(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	clusters := redistest.Rounds(2, 6) // beside each other: they wait more than they compute
 	faults := FaultsOf(Containers)
@@ -64,11 +65,11 @@ func TestContainerFaults(t *testing.T) {
 		faults = slices.DeleteFunc(faults, func(f Fault) bool { return f.Tiers != Containers })
 	}
 	for part := range clusters {
-		t.Run(fmt.Sprint("cluster ", part), func(t *testing.T) {
+		t.Run(fmt.Sprint("cluster ", part), func(t *redistest.T) {
 			t.Parallel()
 			r := inContainers(t, 5)
 			for _, f := range faults[part*len(faults)/clusters : (part+1)*len(faults)/clusters] {
-				t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
+				t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *redistest.T) {
 					withstands(t, r, f)
 				})
 			}
@@ -79,6 +80,7 @@ func TestContainerFaults(t *testing.T) {
 // A random schedule of faults on containers.
 //
 // Source: SCENARIOS row 65.
-func TestSoakContainers(t *testing.T) {
+func TestSoakContainers(outer *testing.T) {
+	t := redistest.Timed(outer)
 	soaks(t, Containers)
 }

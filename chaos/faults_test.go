@@ -2,6 +2,7 @@ package chaos
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -30,7 +31,7 @@ const (
 const breath = 250 * time.Millisecond
 
 // processes starts a run on servers on this machine.
-func processes(t *testing.T, n int, opts ProcessOptions) *Run {
+func processes(t testing.TB, n int, opts ProcessOptions) *Run {
 	t.Helper()
 	redistest.Server(t)
 	c, err := StartProcesses(t.Context(), n, opts)
@@ -51,7 +52,7 @@ func (r *Run) unequal(seed uint64) {
 // isMute reports whether no master can call a client: one of three, for six of eight seeds.
 func isMute(seed uint64, client int) bool { return seed/2%4 == uint64(client) }
 
-func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
+func begin(t testing.TB, c Cluster, err error, ttl time.Duration) *Run {
 	t.Helper()
 	locktest.Must(t, err)
 	t.Cleanup(func() {
@@ -61,28 +62,42 @@ func begin(t *testing.T, c Cluster, err error, ttl time.Duration) *Run {
 	})
 	r, err := NewRun(t.Context(), c, ttl, Now)
 	locktest.Must(t, err)
+	t.Cleanup(func() {
+		if t.Failed() {
+			keep(t, r)
+		}
+	})
 	return r
 }
 
-// check checks the history of a run, and keeps a picture if it is wrong.
-func check(t *testing.T, r *Run) []history.Violation {
+// check checks the history of a run.
+func check(t testing.TB, r *Run) {
 	t.Helper()
-	found := r.History.Check(r.Rules())
-	for i, v := range found {
-		if i == 10 {
-			t.Logf("and %d more", len(found)-i)
-			break
-		}
-		t.Error(v)
-	}
-	if len(found) > 0 {
-		keep(t, r, found)
-	}
-	return found
+	tell(t, r.History.Check(r.Rules()))
 }
 
-// keep writes the report of a run that failed.
-func keep(t *testing.T, r *Run, found []history.Violation) {
+// tell fails a test because of violations. Those of I6, I7, I10 and I11 are about how long something takes: a busy
+// machine excuses them.
+func tell(t testing.TB, found []history.Violation) {
+	t.Helper()
+	told := 0
+	for _, v := range found {
+		switch timely := slices.Contains([]string{"I6", "I7", "I10", "I11"}, v.Rule); {
+		case told == 10:
+			t.Logf("and more, %d in all", len(found))
+			return
+		case timely:
+			t.Error(v)
+		default:
+			redistest.Broken(t, v)
+			told++
+		}
+	}
+}
+
+// keep writes the report and the history of a run that failed, and how to repeat it.
+func keep(t testing.TB, r *Run) {
+	found := r.History.Check(r.Rules())
 	dir, err := os.MkdirTemp("", "redlock-chaos-failed-")
 	if err != nil {
 		t.Error(err)
@@ -96,46 +111,45 @@ func keep(t *testing.T, r *Run, found []history.Violation) {
 			break
 		}
 	}
-	page := Page{t.Name(), "", len(r.Cluster.Nodes()), r.History, found, Measure(r.History)}
-	if err := Report(filepath.Join(dir, "report.html"), page); err != nil {
+	page := Page{t.Name(), r.Repeat, len(r.Cluster.Nodes()), r.History, found, Measure(r.History)}
+	data, err := json.MarshalIndent(struct {
+		Test, Repeat string
+		Found        []history.Violation
+		Faults       []history.Fault
+		Healed       time.Duration
+		Done         []*history.Acquisition
+		Rounds       [][]history.Look
+	}{t.Name(), r.Repeat, found, r.History.Faults, r.History.Healed, r.History.Done, r.History.Rounds}, "", " ")
+	if err := errors.Join(err, Report(filepath.Join(dir, "report.html"), page), os.WriteFile(filepath.Join(dir, "history.json"), data, 0o600)); err != nil {
 		t.Error(err)
 	}
-	t.Logf("pages of the run that failed: %s", dir)
+	t.Logf("the run that failed, its faults and its history: %s", dir)
 }
 
-// withstands wants a lease to survive a fault. It repeats what the machine has spoilt: a
-// node without a fault must answer in a twentieth of the TTL.
-func withstands(t *testing.T, r *Run, f Fault) {
+// withstands wants a lease to survive a fault.
+func withstands(t testing.TB, r *Run, f Fault) {
 	t.Helper()
-	for range 4 {
-		r.History = new(history.History)
-		slowest, unable, lost := inflict(t, r, f)
-		time.Sleep(r.Rules().Settled)
-		r.Settle(12 * time.Second)
-		check(t, r)
-		t.Log(Measure(r.History))
-		switch {
-		case unable != nil && r.Cluster.Tier() == Virtual:
-			t.Error(unable)
-			return
-		case unable != nil:
-			t.Skip(unable)
-		case lost == nil:
-			return
-		case slowest <= r.TTL/20:
-			t.Errorf("the lease did not survive: %v", lost)
-			return
-		}
-		t.Logf("a node without a fault answered after %v: %v", slowest, lost)
+	r.History = new(history.History)
+	unable, lost := inflict(t, r, f)
+	time.Sleep(r.Rules().Settled)
+	r.Settle(12 * time.Second)
+	check(t, r)
+	t.Log(Measure(r.History))
+	switch {
+	case unable != nil && r.Cluster.Tier() == Virtual:
+		t.Error(unable)
+	case unable != nil:
+		t.Skip(unable)
+	case lost != nil:
+		t.Errorf("the lease did not survive: %v", lost)
 	}
-	t.Skip("the machine is too busy: nodes without a fault answer late")
 }
 
 // inflict injects a fault into a minority in mid-lease: into two nodes if it costs their
 // votes, into one if it may cost keys. No rival gets the resource, and afterwards everything
-// works again. It returns the longest time in which a node without a fault answered meanwhile,
-// why the fault cannot be injected here, if it cannot, and why the lease was lost, if it was.
-func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost error) {
+// works again. It returns why the fault cannot be injected here, if it cannot, and why the lease
+// was lost, if it was.
+func inflict(t testing.TB, r *Run, f Fault) (unable, lost error) {
 	ctx := t.Context()
 	var opts []redlock.Option
 	pause := breath
@@ -199,7 +213,6 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 			}
 		})
 	}
-	began := r.Now()
 	for range 15 {
 		time.Sleep(r.TTL / 20) // the faults last for 15 of these
 		h.Look()
@@ -241,24 +254,24 @@ func inflict(t *testing.T, r *Run, f Fault) (slowest time.Duration, unable, lost
 	if !slices.ContainsFunc(r.History.So(), later) {
 		t.Error("no rival got the resource after the holder")
 	}
-	for _, l := range slices.Concat(r.History.Rounds...) {
-		if l.At >= began && l.At < freed && !slices.Contains(hit, l.Node) {
-			slowest = max(slowest, l.Done-l.At)
-		}
-	}
-	return slowest, unable, lost
+	return unable, lost
 }
 
-// Every fault, in mid-lease, on real servers.
+// Every fault, in mid-lease, on real servers: by default those that may cost keys, and those that
+// fakes do not have. TestVirtualSchedules draws the others.
 //
 // Source: ALGORITHM section 13; SCENARIOS rows 1, 3, 7 to 9, 12, 14, 17, 19, 29, 31 to
 // 33, 40, 53 and 54.
-func TestProcessFaults(t *testing.T) {
+func TestProcessFaults(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	oldRDB := Fault{Name: "SIGKILL, then restart with an old RDB", Cost: Loss, Act: killed(Stale)}
 	for _, f := range append(FaultsOf(Processes), oldRDB) {
-		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *testing.T) {
+		if f.Cost != Loss && f.Tiers&Virtual != 0 && !redistest.Long() {
+			continue
+		}
+		t.Run(strings.ReplaceAll(f.Name, ",", ""), func(t *redistest.T) {
 			t.Parallel()
 			r := processes(t, 5, ProcessOptions{Clock: strings.Contains(f.Name, "clock"), RDB: f.Name == oldRDB.Name})
 			withstands(t, r, f)

@@ -23,6 +23,7 @@ type Run struct {
 	Now      func() time.Duration
 	History  *history.History
 	Accesses []history.Access // to the store
+	Repeat   string           // how to repeat it, if it was random
 
 	mu sync.Mutex
 }

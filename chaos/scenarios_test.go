@@ -19,7 +19,7 @@ import (
 // scene has a holder, and a rival that tries to get the resource all the time.
 type scene struct {
 	*Run
-	t      *testing.T
+	t      testing.TB
 	holder *worker
 	lease  *held
 
@@ -27,11 +27,10 @@ type scene struct {
 	rival sync.WaitGroup
 	turn  sync.Mutex // see alone
 
-	stalled time.Duration // the longest time between two looks at the lease, which come every 5 ms
 }
 
 // opening waits for a lease whose keys are on all nodes: on a quorum, if the lease is not renewed.
-func opening(t *testing.T, r *Run, change func(*ClientConfig)) *scene {
+func opening(t testing.TB, r *Run, change func(*ClientConfig)) *scene {
 	t.Helper()
 	s := &scene{Run: r, t: t}
 	conf := r.config("holder", nil)
@@ -99,8 +98,7 @@ func (s *scene) each(do func(Node) error, nodes ...int) {
 
 // look looks at the lease until it is over, or until the time is up.
 func (s *scene) look(long time.Duration) (left time.Duration) {
-	for last, until := s.Now(), s.Now()+long; s.Now() < until; time.Sleep(5 * time.Millisecond) {
-		last, s.stalled = s.Now(), max(s.stalled, s.Now()-last)
+	for until := s.Now() + long; s.Now() < until; time.Sleep(5 * time.Millisecond) {
 		if left = s.lease.Look(); left <= 0 {
 			return left
 		}
@@ -136,7 +134,8 @@ func quarantineOf(ttl time.Duration) time.Duration { return ttl*102/100 + 100*ti
 
 // A majority is hurt. There are still never two holders, the holder learns of the loss in
 // time, and in the end everything works again.
-func TestMajorities(t *testing.T) {
+func TestMajorities(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	for _, test := range []struct {
 		name     string
@@ -175,24 +174,13 @@ func TestMajorities(t *testing.T) {
 			s.each(func(n Node) error { n.Latency(0, 0); return nil }, 0, 1, 2, 3, 4)
 		}, false, processTTL / 2},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
-			var r *Run
-			var s *scene
-			var began, had, left time.Duration
-			for range 4 {
-				r = processes(t, 5, ProcessOptions{})
-				s = opening(t, r, nil)
-				began, had = r.Now(), s.lease.Look()
-				test.hurt(s)
-				left = s.lease.Look()
-				if left > 0 == test.survives || s.stalled <= s.TTL/20 {
-					break
-				}
-				t.Logf("this process stood still for %v: once more", s.stalled)
-				s.stop()
-				s.rival.Wait()
-			}
+			r := processes(t, 5, ProcessOptions{})
+			s := opening(t, r, nil)
+			began, had := r.Now(), s.lease.Look()
+			test.hurt(s)
+			left := s.lease.Look()
 			if survived := left > 0; survived != test.survives {
 				t.Errorf("got %v left, %v; want it to survive: %v", left, context.Cause(s.lease.Lease.Context()), test.survives)
 			}
@@ -204,7 +192,7 @@ func TestMajorities(t *testing.T) {
 			case next == nil:
 				t.Error("no client got the resource when all was well again")
 			case next.Fence <= fence:
-				t.Errorf("got fence %d after %d", next.Fence, fence)
+				redistest.Broken(t, fmt.Sprintf("got fence %d after %d", next.Fence, fence))
 			case next.Return < began+min(test.quiet, had):
 				t.Errorf("a client got the resource after %v, want it to take %v: the lease had %v left", next.Return-began, test.quiet, had)
 			}
@@ -217,7 +205,8 @@ func TestMajorities(t *testing.T) {
 // the waiter's timer.
 //
 // Source: SCENARIOS row 49.
-func TestKilledHolder(t *testing.T) {
+func TestKilledHolder(outer *testing.T) {
+	t := redistest.Timed(outer)
 	if !sharedClock {
 		t.Skip("needs a clock that processes share: Linux")
 	}
@@ -252,13 +241,14 @@ func TestKilledHolder(t *testing.T) {
 // Every fault of a client, in mid-lease, while other clients want the resource.
 //
 // Source: SCENARIOS rows 34 and 49.
-func TestClientFaults(t *testing.T) {
+func TestClientFaults(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	if !sharedClock {
 		t.Skip("needs a clock that processes share: Linux")
 	}
 	for _, fault := range ClientFaults {
-		t.Run(fault, func(t *testing.T) {
+		t.Run(fault, func(t *redistest.T) {
 			t.Parallel()
 			r := processes(t, 3, ProcessOptions{})
 			p := &people{r: r, list: make([]*Child, 2), born: make([]int, 2)}
@@ -298,7 +288,8 @@ func TestClientFaults(t *testing.T) {
 // compares fencing tokens refuses its late write; a store that does not loses updates.
 //
 // Source: ALGORITHM section 1, "Not promised"; SCENARIOS row 34.
-func TestStoppedHolderAtTheStore(t *testing.T) {
+func TestStoppedHolderAtTheStore(outer *testing.T) {
+	t := redistest.Timed(outer)
 	if !sharedClock {
 		t.Skip("needs a clock that processes share: Linux")
 	}
@@ -335,7 +326,7 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 	}
 	sales := of(r.Accesses, fenced)
 	if n := len(history.Lost(sales)); n > 0 || len(history.Stale(sales)) > 0 {
-		t.Errorf("got %d lost updates and stale accesses %v at the store that compares tokens, want none", n, history.Stale(sales))
+		redistest.Broken(t, fmt.Sprintf("%d lost updates and stale accesses %v at the store that compares tokens", n, history.Stale(sales)))
 	}
 	if len(lost) == 0 {
 		t.Error("the store that takes everything has lost nothing: this proves nothing")
@@ -351,7 +342,8 @@ func TestStoppedHolderAtTheStore(t *testing.T) {
 //
 // Source: ALGORITHM section 13, "Negative controls"; the others are in
 // TestControls of test/lock.
-func TestProcessControls(t *testing.T) {
+func TestProcessControls(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	for _, test := range []struct {
 		name   string
@@ -376,7 +368,7 @@ func TestProcessControls(t *testing.T) {
 			_ = l.Close()
 		}},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			redistest.Server(t)
 			var found []history.Violation
@@ -439,7 +431,7 @@ func orders(n int) (list [][]int) {
 }
 
 // inOrder has holders increment a register. Holder i has token i + 1.
-func inOrder(t *testing.T, shop string, r register, order []int) (accesses []history.Access) {
+func inOrder(t testing.TB, shop string, r register, order []int) (accesses []history.Access) {
 	t.Helper()
 	var tick time.Duration
 	now := func() time.Duration { tick++; return tick }
@@ -475,7 +467,8 @@ func inOrder(t *testing.T, shop string, r register, order []int) (accesses []his
 // The checker finds that.
 //
 // Source: ALGORITHM section 7.
-func TestStoreOrders(t *testing.T) {
+func TestStoreOrders(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	shop := redistest.Masters(t, 1)[0].Addr()
 	lost := make(map[register][][]int)
@@ -518,7 +511,8 @@ func TestStoreOrders(t *testing.T) {
 // not reach it makes a second holder. The checker has to find that.
 //
 // Source: ALGORITHM section 8, "Not seen".
-func TestNameThatGoesBack(t *testing.T) {
+func TestNameThatGoesBack(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	r := processes(t, 3, ProcessOptions{})
 	spare := redistest.Masters(t, 1)[0]
@@ -567,7 +561,7 @@ func TestNameThatGoesBack(t *testing.T) {
 
 // rivalAfterReturn has the holder lock while the first address leads to the spare server, lets the
 // address lead home again, and returns the rival's lease, or nil if the rival was too late.
-func rivalAfterReturn(t *testing.T, holder, rival *worker, moved *realNode, third Node, home string) (second *held) {
+func rivalAfterReturn(t testing.TB, holder, rival *worker, moved *realNode, third Node, home string) (second *held) {
 	t.Helper()
 	locktest.Must(t, third.Net(masters.Refuse))
 	var h *held

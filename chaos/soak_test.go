@@ -33,12 +33,13 @@ var (
 // and killed, too.
 //
 // Source: ALGORITHM section 13; SCENARIOS row 65.
-func TestSoakProcesses(t *testing.T) {
+func TestSoakProcesses(outer *testing.T) {
+	t := redistest.Timed(outer)
 	soaks(t, Processes)
 }
 
 // soaks is one run by hand, or one run in each mode.
-func soaks(t *testing.T, tier Tier) {
+func soaks(t *redistest.T, tier Tier) {
 	if *soakFor == 0 {
 		redistest.OnlyLong(t)
 	}
@@ -47,7 +48,7 @@ func soaks(t *testing.T, tier Tier) {
 		modes = []bool{*soakHavoc}
 	}
 	for _, havoc := range modes {
-		t.Run(map[bool]string{false: "safe", true: "havoc"}[havoc], func(t *testing.T) { soak(t, tier, havoc) })
+		t.Run(map[bool]string{false: "safe", true: "havoc"}[havoc], func(t *redistest.T) { soak(t, tier, havoc) })
 	}
 }
 
@@ -59,7 +60,7 @@ func anySeed() uint64 {
 	return rand.Uint64N(1 << 32)
 }
 
-func soak(t *testing.T, tier Tier, havoc bool) {
+func soak(t testing.TB, tier Tier, havoc bool) {
 	long := *soakFor
 	if long == 0 {
 		long = 8 * time.Second
@@ -82,6 +83,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	r.unequal(seed)
 	plan := Plan{Tier: tier, Nodes: 5, Clients: *soakClients, TTL: r.TTL, During: long, Havoc: havoc}
 	s := schedule(t, plan, seed)
+	r.Repeat = fmt.Sprintf("%s -schedule '%s'", repeat, s)
 	redistest.Server(t)
 	shop := redistest.Masters(t, 1)[0]
 
@@ -142,16 +144,9 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	t.Logf("%v\nfenced store: %d reads and writes, %d reads and %d writes refused, %d updates lost; fenced at the write only: %d lost; open store: %d lost; %d steps skipped, %d violations that the faults explain", figures,
 		len(shopped), reads, writes, len(lost), len(history.Lost(of(r.Accesses, writesFenced))), len(history.Lost(of(r.Accesses, open))), n.skipped, excused)
 	t.Log(waitsOf(r.History.Waits(r.Rules())))
-	for i, v := range found {
-		if i == 10 {
-			t.Logf("and %d more", len(found)-i)
-			break
-		}
-		t.Error(v)
-	}
-	if len(found) > 0 {
-		t.Logf("repeat with: %s -schedule '%s'", repeat, s)
-		keep(t, r, found)
+	tell(t, found)
+	if t.Failed() {
+		t.Logf("repeat with: %s", r.Repeat)
 	}
 	if file := *reportFile; file != "" {
 		if tier == Containers { // beside the page of the processes
@@ -164,7 +159,7 @@ func soak(t *testing.T, tier Tier, havoc bool) {
 	}
 }
 
-func schedule(t *testing.T, p Plan, seed uint64) (s Schedule) {
+func schedule(t testing.TB, p Plan, seed uint64) (s Schedule) {
 	text := *soakSchedule
 	if text == "" {
 		return p.Make(seed)

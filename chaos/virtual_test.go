@@ -148,8 +148,9 @@ func TestVirtualSchedules(t *testing.T) {
 					repeat := fmt.Sprintf("go test ./chaos -run TestVirtualSchedules -schedules 1 -seed %d", seed)
 					if len(found) > 0 {
 						first := failed.Add(1) == 1
-						t.Errorf("%v\nrepeat with: %s\nschedule %v", found, repeat, s)
-						keep(t, r, found)
+						r.Repeat = fmt.Sprintf("%s\nschedule %v", repeat, s)
+						t.Errorf("%v\nrepeat with: %s", found, r.Repeat)
+						keep(t, r)
 						if first {
 							end := time.Now().Add(time.Minute) // with -race a try can take seconds
 							t.Logf("the first one, made smaller: %v", smaller(s, func(less Schedule) bool {

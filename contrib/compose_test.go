@@ -39,13 +39,13 @@ func TestComposeBuildsItsImage(t *testing.T) {
 
 // compose is the compose file, started under a name of its own.
 type compose struct {
-	t    *testing.T
+	t    testing.TB
 	argv []string
 	env  []string
 }
 
 // newCompose finds what it takes, or ends the test.
-func newCompose(t *testing.T) *compose {
+func newCompose(t testing.TB) *compose {
 	t.Helper()
 	c := &compose{t: t, env: os.Environ()}
 	if out, err := c.output("docker", "info"); err != nil {
@@ -181,7 +181,7 @@ func (c *compose) pack(programs ...string) *bytes.Buffer {
 }
 
 // freePort returns a port on which no process listens at the moment.
-func freePort(t *testing.T) string {
+func freePort(t testing.TB) string {
 	t.Helper()
 	port, err := masters.FreePort()
 	if err != nil {
@@ -214,7 +214,8 @@ func (c *compose) masters() (addrs []string) {
 // A service of the compose file with the profile development is granted locks as soon as the masters
 // answer: after a cold start, and after a restart of all masters. Without the profile, votes ends when the
 // masters vote.
-func TestComposeProfiles(t *testing.T) {
+func TestComposeProfiles(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image(), "REDLOCK_IMAGE="+c.redlockImage())
@@ -275,7 +276,8 @@ func TestComposeProfiles(t *testing.T) {
 
 // The masters of the compose file pass Check, and grant locks with two of five killed. A master that
 // comes back has its keys and its vote.
-func TestCompose(t *testing.T) {
+func TestCompose(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCompose(t)
 	c.env = append(c.env, imageEnv+"="+c.image())

@@ -19,7 +19,7 @@ import (
 
 const password = "secret"
 
-func read(t *testing.T, path string) string {
+func read(t testing.TB, path string) string {
 	t.Helper()
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func TestUsers(t *testing.T) {
 }
 
 // servers starts masters with compose/redis.conf and compose/users.acl.
-func servers(t *testing.T, n int) (urls, addrs []string) {
+func servers(t testing.TB, n int) (urls, addrs []string) {
 	t.Helper()
 	acl, err := filepath.Abs("compose/users.acl")
 	if err != nil {
@@ -86,7 +86,7 @@ func withUser(addrs []string) (urls []string) {
 }
 
 // wantGood checks that masters are what the library wants them to be, and locks on them.
-func wantGood(t *testing.T, urls []string) {
+func wantGood(t testing.TB, urls []string) {
 	t.Helper()
 	l, err := redlock.New(urls, redlock.WithTrustedDisk(), redlock.WithLogger(nil))
 	if err != nil {
@@ -117,7 +117,7 @@ func wantGood(t *testing.T, urls []string) {
 	lockOnce(t, l)
 }
 
-func lockOnce(t *testing.T, l *redlock.Locker) {
+func lockOnce(t testing.TB, l *redlock.Locker) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
@@ -131,7 +131,8 @@ func lockOnce(t *testing.T, l *redlock.Locker) {
 }
 
 // Servers with the configuration are good masters.
-func TestConfiguration(t *testing.T) {
+func TestConfiguration(outer *testing.T) {
+	t := redistest.Timed(outer)
 	urls, _ := servers(t, 5)
 	wantGood(t, urls)
 }
@@ -149,7 +150,7 @@ var command = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
+	code := redistest.Again(m).Run()
 	if path, err := command(); err == nil {
 		_ = os.RemoveAll(filepath.Dir(path))
 	}
@@ -162,7 +163,7 @@ const tooSlow = 69
 
 // run runs redlock with a command line of some file: what comes after -- there is replaced. It
 // tries again while the masters are too slow, ten times at most.
-func run(t *testing.T, addrs, args []string) {
+func run(t testing.TB, addrs, args []string) {
 	t.Helper()
 	path, err := command()
 	if err != nil {

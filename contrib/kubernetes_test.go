@@ -10,6 +10,8 @@ import (
 	"testing"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // node is a part of a manifest.
@@ -45,7 +47,7 @@ func (n node) list(path ...any) (list []string) {
 }
 
 // manifests is the objects of a kind in a file.
-func manifests(t *testing.T, path, kind string) (found []node) {
+func manifests(t testing.TB, path, kind string) (found []node) {
 	t.Helper()
 	for d := yaml.NewDecoder(strings.NewReader(read(t, path))); ; {
 		var object map[string]any
@@ -72,13 +74,13 @@ const (
 	cronFile    = "kubernetes/cronjob.yaml"
 )
 
-func secret(t *testing.T, key string) string {
+func secret(t testing.TB, key string) string {
 	t.Helper()
 	return manifests(t, mastersFile, "Secret")[0].text("stringData", key)
 }
 
 // want checks single values of an object.
-func (n node) want(t *testing.T, values map[string]any) {
+func (n node) want(t testing.TB, values map[string]any) {
 	t.Helper()
 	for path, want := range values {
 		var keys []any
@@ -131,7 +133,8 @@ func TestKubernetesMasters(t *testing.T) {
 }
 
 // The jobs name all masters, and their command lines are taken by the command.
-func TestKubernetesJobs(t *testing.T) {
+func TestKubernetesJobs(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	var names []string
 	service := manifests(t, mastersFile, "Service")[0]

@@ -23,7 +23,8 @@ const (
 )
 
 // The unit's command line is taken by the command.
-func TestUnitRuns(t *testing.T) {
+func TestUnitRuns(outer *testing.T) {
+	t := redistest.Timed(outer)
 	m := regexp.MustCompile(`(?m)^ExecStart=(\S+) (.*)$`).FindStringSubmatch(read(t, unitFile))
 	if m == nil {
 		t.Fatal("got no ExecStart")
@@ -38,7 +39,8 @@ func TestUnitRuns(t *testing.T) {
 }
 
 // What follows each start of a master is taken by the command, and waits for that master's vote.
-func TestVoteRuns(t *testing.T) {
+func TestVoteRuns(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	m := regexp.MustCompile(`(?m)^ExecStart=\S+ (.*)$`).FindStringSubmatch(read(t, voteFile))
 	if m == nil {
@@ -64,7 +66,7 @@ func TestVoteRuns(t *testing.T) {
 
 // packagedUnits returns the units of the servers by name: Debian's own for Redis, and with the names of Valkey, whose
 // package has the same unit.
-func packagedUnits(t *testing.T) map[string]string {
+func packagedUnits(t testing.TB) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile(packaged)
 	if err != nil {

@@ -32,7 +32,7 @@ func leading(ctx context.Context, _ *redlock.Lease) error {
 	return context.Cause(ctx)
 }
 
-func campaign(t *testing.T, l *redlock.Locker, lead func(context.Context, *redlock.Lease) error, opts ...redlock.LockOption) *candidate {
+func campaign(t testing.TB, l *redlock.Locker, lead func(context.Context, *redlock.Lease) error, opts ...redlock.LockOption) *candidate {
 	t.Helper()
 	e, err := election.New(l, "r", opts...)
 	locktest.Must(t, err)
@@ -50,12 +50,12 @@ func campaign(t *testing.T, l *redlock.Locker, lead func(context.Context, *redlo
 }
 
 // term waits for the next term.
-func (c *candidate) term(t *testing.T) *redlock.Lease {
+func (c *candidate) term(t testing.TB) *redlock.Lease {
 	t.Helper()
 	return locktest.Receive(t, c.led, "a term")
 }
 
-func wantLeading(t *testing.T, c *candidate, want bool) {
+func wantLeading(t testing.TB, c *candidate, want bool) {
 	t.Helper()
 	if got := c.Leading(); got != want {
 		t.Errorf("Leading: got %t, want %t", got, want)
@@ -71,7 +71,8 @@ func wantLeading(t *testing.T, c *candidate, want bool) {
 	}
 }
 
-func TestElectorBadArguments(t *testing.T) {
+func TestElectorBadArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	prefixed := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))
 	reentrant := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithReentry())
@@ -172,7 +173,8 @@ func TestVirtualElectorContextThatBlocks(t *testing.T) {
 }
 
 // On real masters: a leader that is cut off from them has stopped before the other one begins.
-func TestElectorCutOff(t *testing.T) {
+func TestElectorCutOff(outer *testing.T) {
+	t := redistest.Timed(outer)
 	list := locktest.Masters(t, 3)
 	proxies := redistest.Proxied(t, list)
 	near := locktest.Open(t, redistest.Addrs(proxies), redlock.WithTTL(3*time.Second)) // a goroutine may be 60 ms late

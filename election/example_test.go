@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/election"
@@ -15,7 +16,7 @@ import (
 func ExampleElector() {
 	addrs, stopMasters := locktest.ExampleMasters()
 	defer stopMasters()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second))
 	if err != nil {
 		log.Panic(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"log"
 	"math"
 	"net/http"
+	"os"
 	"regexp"
 	"strings"
 	"testing"
@@ -59,7 +60,7 @@ func ExampleAddHeader() {
 }
 
 // reader is the token of a reader, by way of a header.
-func reader(t *testing.T, resource string, number int64) fence.Token {
+func reader(t testing.TB, resource string, number int64) fence.Token {
 	t.Helper()
 	h := http.Header{fence.Header: {fmt.Sprintf("shared %d %s", number, resource)}}
 	token, err := fence.FromHeader(h, resource)
@@ -197,7 +198,8 @@ func TestArguments(t *testing.T) {
 }
 
 // Redis compares and writes, and compares at reads; each resource has a token of its own.
-func TestRedis(t *testing.T) {
+func TestRedis(outer *testing.T) {
+	t := redistest.Timed(outer)
 	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
 	ctx := t.Context()
 	w := func(resource string, n int64) fence.Token { return fence.NewToken(resource, n) }
@@ -267,3 +269,5 @@ func FuzzHeader(f *testing.F) {
 		}
 	})
 }
+
+func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }

@@ -20,6 +20,8 @@ import (
 	"github.com/pressly/goose/v3"
 	"github.com/pressly/goose/v3/database"
 	"go.uber.org/zap"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // database of goose in memory: what has been migrated. Its transactions do nothing.
@@ -80,7 +82,8 @@ func (v *versions) Commit() error                                { return nil }
 func (v *versions) Rollback() error                              { return nil }
 
 // Three machines are deployed at once, and each migration runs on one of them, although it takes several TTLs.
-func TestGooseOnce(t *testing.T) {
+func TestGooseOnce(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addrs, _ := start(t)
 	var store versions
 	var runs [2]atomic.Int32
@@ -128,7 +131,8 @@ func (i *issuer) Issue(_ context.Context, request *x509.CertificateRequest) (*ce
 }
 
 // Three machines need a certificate at once, and one of them gets it from the issuer.
-func TestCertmagicOnce(t *testing.T) {
+func TestCertmagicOnce(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addrs, _ := start(t)
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)

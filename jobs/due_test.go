@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
@@ -39,7 +40,8 @@ func TestVirtualLateMeanwhile(t *testing.T) {
 
 // An error about an argument names the function that was called, as it does in the log, and comes before any master
 // is asked.
-func TestErrorsNameTheFunction(t *testing.T) {
+func TestErrorsNameTheFunction(outer *testing.T) {
+	t := redistest.Timed(outer)
 	var log locktest.Records
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
 	j := newLockerWith(t, l)
@@ -83,7 +85,8 @@ func TestErrorsNameTheFunction(t *testing.T) {
 	}
 }
 
-func TestBadDueTimes(t *testing.T) {
+func TestBadDueTimes(outer *testing.T) {
+	t := redistest.Timed(outer)
 	var log locktest.Records
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
 	j := newLockerWith(t, l)

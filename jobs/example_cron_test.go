@@ -37,7 +37,7 @@ func once(locks *jobs.Locker, name string, schedule jobs.Schedule) func(Job) Job
 func Example_cron() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second))
 	if err != nil {
 		log.Panic(err)
 	}

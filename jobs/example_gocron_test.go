@@ -34,7 +34,7 @@ func (l gocronLocker) Lock(ctx context.Context, job string) (Lock, error) {
 func Example_gocron() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second))
 	if err != nil {
 		log.Panic(err)
 	}

@@ -18,7 +18,7 @@ func ExampleLocker_RunAt() {
 	defer stop()
 	due := time.Now().Truncate(time.Second) // the scheduler knows it, or jobs.Due finds it
 	for machine := range 2 {
-		locker, err := redlock.New(addrs)
+		locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second))
 		if err != nil {
 			log.Panic(err)
 		}

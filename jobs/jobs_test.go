@@ -19,7 +19,7 @@ import (
 	"github.com/d0720281/redlock/semaphore"
 )
 
-func newLocker(t *testing.T, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
+func newLocker(t testing.TB, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
 	t.Helper()
 	j, err := jobs.New(l, append(opts, redlock.WithMinHold(minHold))...)
 	locktest.Must(t, err)
@@ -105,7 +105,8 @@ func TestVirtualLeftOutOnce(t *testing.T) {
 	})
 }
 
-func TestBadArguments(t *testing.T) {
+func TestBadArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	reentrant := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithReentry())
 	prefixed := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))
@@ -198,4 +199,4 @@ func TestVirtualOptions(t *testing.T) {
 }
 
 // TestMain fails the run if a goroutine is left when all tests are over.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }

@@ -173,7 +173,7 @@ func simulate(t *testing.T, seed uint64, schedules int, do call, opts ...redlock
 	return o
 }
 
-func newLockerWith(t *testing.T, l *redlock.Locker, opts ...redlock.LockOption) *jobs.Locker {
+func newLockerWith(t testing.TB, l *redlock.Locker, opts ...redlock.LockOption) *jobs.Locker {
 	t.Helper()
 	j, err := jobs.New(l, opts...)
 	locktest.Must(t, err)

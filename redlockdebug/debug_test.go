@@ -8,6 +8,7 @@ import (
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,10 +20,10 @@ import (
 )
 
 // start is a Locker that holds a lease, and whose third master is down.
-func start(t *testing.T, resource string) (*redlock.Locker, *redlock.Lease) {
+func start(t testing.TB, resource string) (*redlock.Locker, *redlock.Lease) {
 	t.Helper()
 	minis := redistest.Minis(t, 3)
-	l, err := redlock.New(redistest.Addrs(minis), redlock.WithoutRestartGuard(), redlock.WithLogger(nil))
+	l, err := redlock.New(redistest.Addrs(minis), redlock.WithoutRestartGuard(), redlock.WithLogger(nil), redlock.WithMasterTimeout(2*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +39,7 @@ func start(t *testing.T, resource string) (*redlock.Locker, *redlock.Lease) {
 	return l, lease
 }
 
-func get(t *testing.T, l *redlock.Locker, method, target, accept string) *httptest.ResponseRecorder {
+func get(t testing.TB, l *redlock.Locker, method, target, accept string) *httptest.ResponseRecorder {
 	t.Helper()
 	r := httptest.NewRequest(method, target, nil)
 	if accept != "" {
@@ -68,7 +69,7 @@ type shown struct {
 	Counts  map[string]uint64
 }
 
-func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
+func wantShown(t testing.TB, text []byte, lease *redlock.Lease) {
 	t.Helper()
 	var s shown
 	d := json.NewDecoder(strings.NewReader(string(text)))
@@ -92,7 +93,8 @@ func wantShown(t *testing.T, text []byte, lease *redlock.Lease) {
 }
 
 // The query chooses the form, or else the Accept header.
-func TestHandlerForms(t *testing.T) {
+func TestHandlerForms(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l, lease := start(t, "stock:<b>1</b>")
 	const browser = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
 	for _, test := range []struct{ target, accept, want string }{
@@ -126,7 +128,8 @@ func TestHandlerForms(t *testing.T) {
 }
 
 // The name of a resource often comes from a request, and people read the page on terminals, too.
-func TestResourceOfAnyBytes(t *testing.T) {
+func TestResourceOfAnyBytes(outer *testing.T) {
+	t := redistest.Timed(outer)
 	resource := strings.ToValidUTF8(locktest.Mark, "")
 	l, _ := start(t, resource)
 	for _, target := range []string{"/", "/?format=json"} {
@@ -142,7 +145,8 @@ func TestResourceOfAnyBytes(t *testing.T) {
 }
 
 // The resource is shown whole even if JSON has no text for it, and Close takes no master down.
-func TestNotUTF8AndClosed(t *testing.T) {
+func TestNotUTF8AndClosed(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l, _ := start(t, "a\xff")
 	if text := redlockdebug.Var(l).String(); !strings.Contains(text, `"resource_base64":"Yf8="`) {
 		t.Errorf("got no resource_base64 in %s", text)
@@ -156,7 +160,8 @@ func TestNotUTF8AndClosed(t *testing.T) {
 	}
 }
 
-func TestHandlerRefuses(t *testing.T) {
+func TestHandlerRefuses(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l, _ := start(t, "r")
 	if w := get(t, l, http.MethodPost, "/", ""); w.Code != http.StatusMethodNotAllowed || w.Header().Get("Allow") != "GET, HEAD" {
 		t.Errorf("POST: got %d, Allow %q, want 405, GET, HEAD", w.Code, w.Header().Get("Allow"))
@@ -169,7 +174,8 @@ func TestHandlerRefuses(t *testing.T) {
 	}
 }
 
-func TestPublish(t *testing.T) {
+func TestPublish(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l, lease := start(t, "r")
 	name := fmt.Sprint("redlock-test", time.Now().UnixNano()) // -count has the test publish again
 	redlockdebug.Publish(name, l)
@@ -201,3 +207,5 @@ func ExampleHandler() {
 	_, _ = locker.TryLock(context.Background(), "stock:item-1")
 	go func() { log.Print(http.ListenAndServe("127.0.0.1:6060", nil)) }()
 }
+
+func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	sdkmetric "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -24,7 +25,7 @@ func ExampleMetrics() {
 	if err != nil {
 		log.Panic(err)
 	}
-	locker, err := redlock.New(addrs, metrics)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second), metrics)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -61,7 +62,7 @@ func ExampleTracer() {
 	defer stop()
 	spans := tracetest.NewInMemoryExporter() // a service exports to its collector
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(spans))
-	locker, err := redlock.New(addrs, redlock.WithTracer(redlockotel.Tracer(redlockotel.WithTracerProvider(provider))))
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second), redlock.WithTracer(redlockotel.Tracer(redlockotel.WithTracerProvider(provider))))
 	if err != nil {
 		log.Panic(err)
 	}

@@ -26,6 +26,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/telemetry"
 	"github.com/d0720281/redlock/redlockotel"
 	"github.com/d0720281/redlock/redlocktest"
@@ -300,3 +301,5 @@ type refusingMeter struct{ noop.Meter }
 func (refusingMeter) Float64Counter(string, ...metric.Float64CounterOption) (metric.Float64Counter, error) {
 	return nil, errRefused
 }
+
+func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }

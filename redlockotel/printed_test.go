@@ -9,12 +9,14 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlockotel"
 )
 
 // Spans have nothing that a master has sent but in printable form, and no password. The
 // same holds for a resource of any bytes.
-func TestPrinted(t *testing.T) {
+func TestPrinted(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for name, lie := range locktest.Lies() {
 		if lie.Step != "" && lie.Step != "auth" && lie.Step != "requests" {
 			continue // the test of the library has all steps

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -19,7 +20,7 @@ func ExampleMetrics_Option() {
 	metrics := redlockprom.New()
 	registry := prometheus.NewRegistry() // or the default one, with prometheus.MustRegister
 	registry.MustRegister(metrics)
-	locker, err := redlock.New(addrs, metrics.Option())
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second), metrics.Option())
 	if err != nil {
 		log.Panic(err)
 	}

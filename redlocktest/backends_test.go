@@ -95,7 +95,8 @@ func (s server) Token(resource string) string {
 
 // On two of three masters each method has the same effect, on fakes and on real servers: whether another lock is
 // granted, whether the key of a lease is still there, and what ends the fault.
-func TestMethods(t *testing.T) {
+func TestMethods(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	var heal = master.Heal
@@ -124,7 +125,7 @@ func TestMethods(t *testing.T) {
 	}
 	for _, backend := range []string{"fakes", "servers"} {
 		for name, effect := range effects {
-			t.Run(name+" of "+backend, func(t *testing.T) {
+			t.Run(name+" of "+backend, func(t *redistest.T) {
 				t.Parallel()
 				var list []master
 				var l *redlock.Locker
@@ -167,7 +168,7 @@ func TestMethods(t *testing.T) {
 }
 
 // servers starts three real masters with votes, which keep their data, and a Locker.
-func servers(t *testing.T, clocks bool) (list []master, l *redlock.Locker) {
+func servers(t testing.TB, clocks bool) (list []master, l *redlock.Locker) {
 	t.Helper()
 	var processes []*masters.Process
 	if clocks {
@@ -187,7 +188,7 @@ func servers(t *testing.T, clocks bool) (list []master, l *redlock.Locker) {
 }
 
 // wantAnswer waits until TryLock has that outcome.
-func wantAnswer(t *testing.T, l *redlock.Locker, want string) {
+func wantAnswer(t testing.TB, l *redlock.Locker, want string) {
 	t.Helper()
 	var err error
 	redistest.Eventually(t, time.Minute, func() bool {
@@ -254,7 +255,8 @@ func TestClockOfABubble(t *testing.T) {
 }
 
 // What a program sets in the options has the same effect on fakes and on real servers: a lease, or an error.
-func TestOptionsOfAMaster(t *testing.T) {
+func TestOptionsOfAMaster(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	real := redistest.Masters(t, 1)[0]
 	for name, set := range map[string]func(*redis.Options){

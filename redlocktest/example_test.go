@@ -36,7 +36,7 @@ func (m *mailer) run(ctx context.Context) {
 // And its tests:
 
 // start runs a mailer until the end of the test.
-func start(t *testing.T, m *mailer) {
+func start(t testing.TB, m *mailer) {
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() { m.run(ctx) })

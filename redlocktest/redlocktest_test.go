@@ -27,19 +27,19 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "4") // unless -parallel is given: most tests wait
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Again(m))
 }
 
 // inBoth runs a test in a bubble and in real time.
-func inBoth(t *testing.T, f func(t *testing.T)) {
-	t.Run("in a bubble", func(t *testing.T) { synctest.Test(t, f) })
-	t.Run("in real time", f)
+func inBoth(t *redistest.T, f func(t testing.TB)) {
+	t.T.Run("in a bubble", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { f(t) }) })
+	t.Run("in real time", func(t *redistest.T) { f(t) })
 }
 
 // patient is for real time, on a machine with other things to do.
 var patient = redlock.WithMasterTimeout(redlock.DefaultTTL / 4)
 
-func lock(t *testing.T, l *redlock.Locker, resource string) *redlock.Lease {
+func lock(t testing.TB, l *redlock.Locker, resource string) *redlock.Lease {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
@@ -51,7 +51,7 @@ func lock(t *testing.T, l *redlock.Locker, resource string) *redlock.Lease {
 }
 
 // lockOnAll is for what needs the key on each master, as it is but where one was too slow.
-func lockOnAll(t *testing.T, c *redlocktest.Cluster, l *redlock.Locker, resource string) *redlock.Lease {
+func lockOnAll(t testing.TB, c *redlocktest.Cluster, l *redlock.Locker, resource string) *redlock.Lease {
 	t.Helper()
 	for range 20 {
 		lease := lock(t, l, resource)
@@ -76,8 +76,9 @@ func holding(c *redlocktest.Cluster, resource string) (list []int) {
 }
 
 // The first lock on new masters waits for nothing, and is on all of them.
-func TestFirstLock(t *testing.T) {
-	inBoth(t, func(t *testing.T) {
+func TestFirstLock(outer *testing.T) {
+	t := redistest.Timed(outer)
+	inBoth(t, func(t testing.TB) {
 		for n := 1; n <= 5; n++ {
 			c := redlocktest.Start(t, n)
 			locker := c.Locker(patient)
@@ -104,8 +105,9 @@ func TestFirstLock(t *testing.T) {
 }
 
 // Keys end by the master's clock, whichever way that is moved.
-func TestMoveClock(t *testing.T) {
-	inBoth(t, func(t *testing.T) {
+func TestMoveClock(outer *testing.T) {
+	t := redistest.Timed(outer)
+	inBoth(t, func(t testing.TB) {
 		c := redlocktest.Start(t, 3)
 		lockOnAll(t, c, c.Locker(redlock.WithoutRenewal()), "a")
 		c.Masters()[0].MoveClock(time.Minute)
@@ -141,8 +143,9 @@ func TestLatency(t *testing.T) {
 }
 
 // A program that makes its own Locker, with a prefix of its own.
-func TestOptions(t *testing.T) {
-	inBoth(t, func(t *testing.T) {
+func TestOptions(outer *testing.T) {
+	t := redistest.Timed(outer)
+	inBoth(t, func(t testing.TB) {
 		c := redlocktest.Start(t, 3)
 		l, err := redlock.NewFromOptions(c.Options(), redlock.WithClock(redlock.RuntimeClock()), patient, redlock.WithKeyPrefix("own:"))
 		locktest.Must(t, err)
@@ -173,7 +176,7 @@ func (r *recorder) Fatalf(format string, args ...any) {
 }
 
 // record is how a test of its own would have failed, clean-up included.
-func record(t *testing.T, f func(t testing.TB)) []string {
+func record(t testing.TB, f func(t testing.TB)) []string {
 	r := &recorder{TB: t}
 	done := make(chan struct{})
 	go func() {
@@ -189,7 +192,8 @@ func record(t *testing.T, f func(t testing.TB)) []string {
 	return r.failures
 }
 
-func TestMisuse(t *testing.T) {
+func TestMisuse(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	killed := func(t testing.TB) *redlocktest.Master {
@@ -220,7 +224,7 @@ func TestMisuse(t *testing.T) {
 		{"a Locker that stays open", func(t testing.TB) { stayOpen(t) }, "close every Locker before"},
 		{"nothing", func(t testing.TB) { killed(t).Restart() }, ""},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			got := record(t, test.do)
 			switch {
 			case test.want == "" && len(got) > 0:
@@ -264,7 +268,8 @@ func TestMisuseAcrossBubbles(t *testing.T) {
 
 // Whatever is wrong with the masters in the end, a test in a bubble comes to its end, which
 // it does not if anything is left waiting.
-func TestEndsWithFaults(t *testing.T) {
+func TestEndsWithFaults(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	for name, fault := range map[string]func(*redlocktest.Master){
@@ -274,8 +279,8 @@ func TestEndsWithFaults(t *testing.T) {
 		"deaf":    (*redlocktest.Master).LoseReplies,
 		"slow":    func(m *redlocktest.Master) { m.Latency(time.Hour) },
 	} {
-		t.Run(name, func(t *testing.T) {
-			inBoth(t, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
+			inBoth(t, func(t testing.TB) {
 				c := redlocktest.Start(t, 3)
 				l := c.Locker()
 				lock(t, l, "a")

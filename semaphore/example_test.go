@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log"
+	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -14,7 +15,7 @@ import (
 func ExampleSemaphore_Do() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
-	locker, err := redlock.New(addrs)
+	locker, err := redlock.New(addrs, redlock.WithMasterTimeout(2*time.Second))
 	if err != nil {
 		log.Panic(err)
 	}

@@ -91,7 +91,8 @@ func TestGateControl(t *testing.T) {
 
 // Callers of three Lockers for one, two or all of four permits are all served, while a master is killed and one
 // hangs.
-func TestEveryCallerIsServed(t *testing.T) {
+func TestEveryCallerIsServed(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const permits = 4
 	procs := redistest.Masters(t, 5)
 	addrs := redistest.Addrs(procs)
@@ -146,7 +147,8 @@ func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.
 }
 
 // A caller that loses its permits before it has a lease on all of them goes on: it waits for them.
-func TestAcquireGoesOn(t *testing.T) {
+func TestAcquireGoesOn(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const ttl = 300 * time.Millisecond
 	l := locktest.Open(t, redistest.Addrs(locktest.Masters(t, 3)), redlock.WithTTL(ttl))
 	s := newSemaphore(t, stopping{l, new(sync.Once), ttl + 100*time.Millisecond}, 2, redlock.WithoutRenewal())
@@ -158,7 +160,8 @@ func TestAcquireGoesOn(t *testing.T) {
 }
 
 // Arguments that cannot work are refused before any master is asked.
-func TestArguments(t *testing.T) {
+func TestArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
 	open := func(l semaphore.Locker, name string, permits int, opts ...redlock.LockOption) error {
 		_, err := semaphore.New(l, name, permits, opts...)

@@ -292,7 +292,8 @@ func TestVirtualQuarantineWait(t *testing.T) {
 }
 
 // Options that make no sense for the whole are refused before any master is asked, with each call and by New.
-func TestRefusedOptions(t *testing.T) {
+func TestRefusedOptions(outer *testing.T) {
+	t := redistest.Timed(outer)
 	_, err := several.NewTerms(nil)
 	locktest.WantMatch(t, "NewTerms without a Locker", err, []error{redlock.ErrConfig})
 	for name, opt := range map[string]redlock.LockOption{"WithReentry": redlock.WithReentry(), "Shared": redlock.Shared(), "a wrong option": redlock.WithTTL(1)} {

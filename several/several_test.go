@@ -52,7 +52,8 @@ func (r *rooms) enter(names several.Names) (leave func()) {
 
 // Callers of three Lockers that name subsets of six resources in any order are all served, while a master is
 // killed and one hangs. No writer is beside another holder.
-func TestEveryCallerIsServed(t *testing.T) {
+func TestEveryCallerIsServed(outer *testing.T) {
+	t := redistest.Timed(outer)
 	procs := redistest.Masters(t, 5)
 	addrs := redistest.Addrs(procs)
 	locktest.Bootstrap(t, addrs)
@@ -117,7 +118,8 @@ func TestRoomsControl(t *testing.T) {
 }
 
 // Arguments that cannot work are refused before any master is asked.
-func TestArguments(t *testing.T) {
+func TestArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
 	many := make([]string, several.MaxNames+1)
 	for i := range many {
@@ -184,7 +186,8 @@ func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.
 }
 
 // If the parts have too little validity left, and the masters do not extend them, TryLock gives them back.
-func TestTryLockGivesBack(t *testing.T) {
+func TestTryLockGivesBack(outer *testing.T) {
+	t := redistest.Timed(outer)
 	procs := locktest.Masters(t, 3)
 	addrs, ttl := redistest.Addrs(procs), redlock.WithTTL(2*time.Second)
 	l := stopping{locktest.Open(t, addrs, ttl), func() {

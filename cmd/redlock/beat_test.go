@@ -54,7 +54,7 @@ func beating(file string) bool {
 }
 
 // lastBeat returns the last time that beat wrote.
-func lastBeat(t *testing.T, file string) time.Time {
+func lastBeat(t testing.TB, file string) time.Time {
 	t.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil || len(text) < 8 {

@@ -22,10 +22,10 @@ func small(out *bytes.Buffer) *demo {
 }
 
 // withoutServer makes the demo use in-process masters.
-func withoutServer(t *testing.T) { t.Setenv("PATH", t.TempDir()) }
+func withoutServer(t testing.TB) { t.Setenv("PATH", t.TempDir()) }
 
 // wantSound checks that a small demo found nothing wrong and that both faults happened.
-func wantSound(t *testing.T, got *shop, err error, kind string) {
+func wantSound(t testing.TB, got *shop, err error, kind string) {
 	t.Helper()
 	must(t, err)
 	r := got.locked
@@ -51,12 +51,13 @@ func wantSound(t *testing.T, got *shop, err error, kind string) {
 	}
 }
 
-func TestDemo(t *testing.T) {
-	for kind, prepare := range map[string]func(*testing.T){
+func TestDemo(outer *testing.T) {
+	t := redistest.Timed(outer)
+	for kind, prepare := range map[string]func(testing.TB){
 		masters.KindMini:    withoutServer,
-		masters.KindProcess: func(t *testing.T) { redistest.Server(t) },
+		masters.KindProcess: func(t testing.TB) { redistest.Server(t) },
 	} {
-		t.Run(kind, func(t *testing.T) {
+		t.Run(kind, func(t *redistest.T) {
 			prepare(t)
 			var out bytes.Buffer
 			got, err := small(&out).run(t.Context())
@@ -76,7 +77,7 @@ func TestDemo(t *testing.T) {
 }
 
 // wantText checks that out begins with the first text and contains the others, whatever the blanks between words.
-func wantText(t *testing.T, out *bytes.Buffer, texts ...string) {
+func wantText(t testing.TB, out *bytes.Buffer, texts ...string) {
 	t.Helper()
 	plain := strings.Join(strings.Fields(out.String()), " ")
 	for i, s := range texts {

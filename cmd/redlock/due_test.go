@@ -13,7 +13,8 @@ import (
 
 // Two machines start a short job by clocks that are a second apart. With the time for which the run is due it runs once,
 // and so it does with a minimum hold, also if a signal ends redlock in that time. Without both it runs twice.
-func TestShortJobRunsOnce(t *testing.T) {
+func TestShortJobRunsOnce(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for name, test := range map[string]struct {
@@ -27,7 +28,7 @@ func TestShortJobRunsOnce(t *testing.T) {
 		"minimum hold and SIGINT": {[]string{"--at-least", "5s"}, syscall.SIGINT, exitConflict},
 		"a drained node":          {[]string{"--at-least", "5s"}, syscall.SIGTERM, exitConflict},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			t.Parallel()
 			if name == "due" {
 				test.flags[1] = time.Now().Format(time.RFC3339)

@@ -21,24 +21,25 @@ import (
 
 // Where redlock run cannot have a lock, doctor fails with the same code, and its first line says why; the first line of
 // top says NO QUORUM. Two of three masters have a fault, or the list of masters is wrong.
-func TestDoctorSaysWhatStopsALock(t *testing.T) {
+func TestDoctorSaysWhatStopsALock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
-	says := func(args ...any) func(*testing.T, *masters.Process) {
-		return func(t *testing.T, m *masters.Process) {
+	says := func(args ...any) func(testing.TB, *masters.Process) {
+		return func(t testing.TB, m *masters.Process) {
 			must(t, redistest.Client(t, m.Addr()).Do(t.Context(), args...).Err())
 		}
 	}
 	for _, test := range []struct {
 		name  string
-		fault func(*testing.T, *masters.Process)                     // of the first two masters
-		list  func(t *testing.T, c *cluster, well []string) []string // another list of masters, if not nil
+		fault func(testing.TB, *masters.Process)                     // of the first two masters
+		list  func(t testing.TB, c *cluster, well []string) []string // another list of masters, if not nil
 		code  int
 		says  string // a regular expression of the first line, whose line breaks are spaces
 	}{
-		{"down", func(t *testing.T, m *masters.Process) { must(t, m.Kill()) }, nil, exitNoQuorum, "connection refused"},
-		{"hung", func(t *testing.T, m *masters.Process) { must(t, m.Pause()) }, nil, exitNoQuorum, "timeout"},
-		{"back empty", func(t *testing.T, m *masters.Process) { must(t, m.Kill()); must(t, m.Restart()) }, nil, exitNoQuorum, "no vote for"},
+		{"down", func(t testing.TB, m *masters.Process) { must(t, m.Kill()) }, nil, exitNoQuorum, "connection refused"},
+		{"hung", func(t testing.TB, m *masters.Process) { must(t, m.Pause()) }, nil, exitNoQuorum, "timeout"},
+		{"back empty", func(t testing.TB, m *masters.Process) { must(t, m.Kill()); must(t, m.Restart()) }, nil, exitNoQuorum, "no vote for"},
 		{"emptied", says("flushall"), nil, exitNoQuorum, "no vote for"},
 		{"out of memory", says("config", "set", "maxmemory", "1"), nil, exitNoQuorum, "OOM"},
 		{"no replica", says("config", "set", "min-replicas-to-write", "1"), nil, exitNoQuorum, "NOREPLICAS"},
@@ -48,29 +49,29 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 		{"no right to any key", says("acl", "setuser", "default", "resetkeys"), nil, exitConfig, "NOPERM"},
 		{"no right to run scripts", says("acl", "setuser", "default", "-eval", "-evalsha"), nil, exitConfig, "NOPERM"},
 		{"replicas", says("replicaof", "127.0.0.1", "1"), nil, exitNoQuorum, "role is slave"},
-		{"full", func(t *testing.T, m *masters.Process) { full(t, m) }, nil, exitNoQuorum, "max number of clients reached"},
+		{"full", func(t testing.TB, m *masters.Process) { full(t, m) }, nil, exitNoQuorum, "max number of clients reached"},
 		{"a script that does not end", busy, nil, exitNoQuorum, "BUSY"},
-		{"one server twice", nil, func(_ *testing.T, _ *cluster, well []string) []string {
+		{"one server twice", nil, func(_ testing.TB, _ *cluster, well []string) []string {
 			return []string{well[0], strings.Replace(well[0], "127.0.0.1", "localhost", 1), well[1]}
 		}, exitConfig, "same server"},
-		{"a master exchanged", nil, func(t *testing.T, c *cluster, well []string) []string {
+		{"a master exchanged", nil, func(t testing.TB, c *cluster, well []string) []string {
 			c.inUse(t)
 			return []string{well[0], well[1], redistest.Addrs(redistest.Masters(t, 1))[0]}
 		}, exitConfig, "has the list of masters"},
-		{"two masters exchanged", nil, func(t *testing.T, c *cluster, well []string) []string {
+		{"two masters exchanged", nil, func(t testing.TB, c *cluster, well []string) []string {
 			c.inUse(t)
 			others := redistest.Addrs(redistest.Masters(t, 2))
 			vouch(t, others, redlock.DefaultMaxTTL)
 			return append(others, well[0])
 		}, exitConfig, "has the list of masters"},
-		{"a database that is not there", nil, func(_ *testing.T, _ *cluster, well []string) []string {
+		{"a database that is not there", nil, func(_ testing.TB, _ *cluster, well []string) []string {
 			return []string{"redis://" + well[0] + "/99", "redis://" + well[1] + "/99", well[2]}
 		}, exitConfig, "DB index is out of range"},
-		{"TLS where there is none", nil, func(_ *testing.T, _ *cluster, well []string) []string {
+		{"TLS where there is none", nil, func(_ testing.TB, _ *cluster, well []string) []string {
 			return []string{"rediss://" + well[0], "rediss://" + well[1], well[2]}
 		}, exitConfig, ""},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			c := newCluster(t, 3, redlock.DefaultMaxTTL)
 			if test.fault != nil {
@@ -112,7 +113,7 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 			}
 		})
 	}
-	t.Run("none", func(t *testing.T) { // the control
+	t.Run("none", func(t *redistest.T) { // the control
 		c := newCluster(t, 3, redlock.DefaultMaxTTL)
 		redistest.Eventually(t, 20*time.Second, func() bool {
 			out, err := c.command("redlock", "doctor").CombinedOutput()
@@ -122,7 +123,7 @@ func TestDoctorSaysWhatStopsALock(t *testing.T) {
 }
 
 // full has a program that takes the only connection of a master.
-func full(t *testing.T, m *masters.Process) (program *redis.Client) {
+func full(t testing.TB, m *masters.Process) (program *redis.Client) {
 	program = redis.NewClient(&redis.Options{Addr: m.Addr(), PoolSize: 1, Protocol: 2, DisableIdentity: true})
 	t.Cleanup(func() { _ = program.Close() })
 	must(t, program.Do(t.Context(), "config", "set", "maxclients", "1").Err())
@@ -131,7 +132,7 @@ func full(t *testing.T, m *masters.Process) (program *redis.Client) {
 }
 
 // busy has a program that runs a script without an end on a master.
-func busy(t *testing.T, m *masters.Process) {
+func busy(t testing.TB, m *masters.Process) {
 	client := redistest.Client(t, m.Addr())
 	must(t, client.ConfigSet(t.Context(), "lua-time-limit", "1").Err())
 	ctx, cancel := context.WithCancel(context.Background())
@@ -152,7 +153,7 @@ func busy(t *testing.T, m *masters.Process) {
 }
 
 // inUse has clients take a lock, and give it back, until each master knows their list: a quorum is enough for a lock.
-func (c *cluster) inUse(t *testing.T) {
+func (c *cluster) inUse(t testing.TB) {
 	t.Helper()
 	redistest.Eventually(t, 20*time.Second, func() bool {
 		cmd := c.command("redlock", "run", "in-use", "--", "true")

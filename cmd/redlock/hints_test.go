@@ -44,7 +44,8 @@ var noState = map[string]string{
 
 // A real master is brought into each state of what-to-do.md. What the page says is done by machine: commands stand there
 // as they are. Then the state has ended.
-func TestHints(t *testing.T) {
+func TestHints(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	text, err := os.ReadFile("../../docs/what-to-do.md")
@@ -55,11 +56,11 @@ func TestHints(t *testing.T) {
 			rows = append(rows, strings.TrimPrefix(line, "| "))
 		}
 	}
-	set := func(name, value string) func(*testing.T, *cluster) {
-		return func(t *testing.T, c *cluster) { must(t, c.client(t).ConfigSet(t.Context(), name, value).Err()) }
+	set := func(name, value string) func(testing.TB, *cluster) {
+		return func(t testing.TB, c *cluster) { must(t, c.client(t).ConfigSet(t.Context(), name, value).Err()) }
 	}
-	user := func(args ...any) func(*testing.T, *cluster) {
-		return func(t *testing.T, c *cluster) {
+	user := func(args ...any) func(testing.TB, *cluster) {
+		return func(t testing.TB, c *cluster) {
 			for _, m := range c.list {
 				do(t, m, aclLine(t))
 			}
@@ -69,24 +70,24 @@ func TestHints(t *testing.T) {
 	}
 	var program *redis.Client
 	var tried []string
-	restart := func(t *testing.T, c *cluster) { must(t, errors.Join(c.list[0].Kill(), c.list[0].Restart())) }
+	restart := func(t testing.TB, c *cluster) { must(t, errors.Join(c.list[0].Kill(), c.list[0].Restart())) }
 	for _, test := range []struct {
 		name   string
 		row    string // the beginning of a row of the page; "" for a section
 		skewed bool   // the masters' clocks can be moved
-		fault  func(*testing.T, *cluster)
+		fault  func(testing.TB, *cluster)
 		says   string                     // what doctor finds, a regular expression
 		hint   string                     // what doctor says, too
-		follow func(*testing.T, *cluster) // before the commands in the row
+		follow func(testing.TB, *cluster) // before the commands in the row
 		warns  string                     // what doctor finds afterwards
 	}{
 		{name: "out of memory", row: "`OOM` |", fault: set("maxmemory", "1"), says: "no key can be written: OOM", hint: "maxmemory is reached"},
-		{name: "nearly out of memory", row: "`OOM` |", fault: func(t *testing.T, c *cluster) {
+		{name: "nearly out of memory", row: "`OOM` |", fault: func(t testing.TB, c *cluster) {
 			n, err := strconv.Atoi(c.client(t).InfoMap(t.Context(), "memory").Item("Memory", "used_memory"))
 			must(t, err)
 			set("maxmemory", strconv.Itoa(n+n/20))(t, c)
 		}, says: "warning write .*% of maxmemory is used", hint: "raise maxmemory"},
-		{name: "no append-only file", row: "`MISCONF Errors writing to the AOF", fault: func(t *testing.T, c *cluster) {
+		{name: "no append-only file", row: "`MISCONF Errors writing to the AOF", fault: func(t testing.TB, c *cluster) {
 			dir := c.client(t).ConfigGet(t.Context(), "dir").Val()["dir"]
 			must(t, os.Mkdir(filepath.Join(dir, "appendonlydir"), 0o700))
 			must(t, os.Symlink("/dev/full", filepath.Join(dir, "appendonlydir", "temp-appendonly.aof.incr")))
@@ -97,7 +98,7 @@ func TestHints(t *testing.T) {
 				return err != nil && strings.Contains(err.Error(), "AOF")
 			}, "the disk is full")
 		}, says: "no key can be written: MISCONF Errors writing to the AOF", hint: "CONFIG SET appendonly no"},
-		{name: "no snapshot", row: "`MISCONF Redis is configured to save", fault: func(t *testing.T, c *cluster) {
+		{name: "no snapshot", row: "`MISCONF Redis is configured to save", fault: func(t testing.TB, c *cluster) {
 			set("save", "3600 1")(t, c)
 			dir := c.client(t).ConfigGet(t.Context(), "dir").Val()["dir"]
 			must(t, os.Mkdir(filepath.Join(dir, "dump.rdb"), 0o700))
@@ -107,43 +108,43 @@ func TestHints(t *testing.T) {
 			}, "a snapshot fails")
 		}, says: "no key can be written: MISCONF", hint: `CONFIG SET save ""`, warns: "the last snapshot has failed"},
 		{name: "no replica", row: "`NOREPLICAS`", fault: set("min-replicas-to-write", "1"), says: "no key can be written: NOREPLICAS", hint: "min-replicas-to-write 0"},
-		{name: "busy", row: "`BUSY`", fault: func(t *testing.T, c *cluster) { busy(t, c.list[0]) }, says: "BUSY", hint: "SCRIPT KILL"},
-		{name: "down", row: "`connection refused`", fault: func(t *testing.T, c *cluster) { must(t, c.list[0].Kill()) },
-			says: "connection refused", follow: func(t *testing.T, c *cluster) { must(t, c.list[0].Restart()) }},
-		{name: "hung", row: "`timeout: no connection`", fault: func(t *testing.T, c *cluster) { must(t, c.list[0].Pause()) },
+		{name: "busy", row: "`BUSY`", fault: func(t testing.TB, c *cluster) { busy(t, c.list[0]) }, says: "BUSY", hint: "SCRIPT KILL"},
+		{name: "down", row: "`connection refused`", fault: func(t testing.TB, c *cluster) { must(t, c.list[0].Kill()) },
+			says: "connection refused", follow: func(t testing.TB, c *cluster) { must(t, c.list[0].Restart()) }},
+		{name: "hung", row: "`timeout: no connection`", fault: func(t testing.TB, c *cluster) { must(t, c.list[0].Pause()) },
 			says: "timeout", follow: restart},
-		{name: "full", row: "`max number of clients reached`", fault: func(t *testing.T, c *cluster) { program = full(t, c.list[0]) },
-			says: "max number of clients", hint: "maxclients", follow: func(t *testing.T, _ *cluster) { must(t, program.Close()) }},
+		{name: "full", row: "`max number of clients reached`", fault: func(t testing.TB, c *cluster) { program = full(t, c.list[0]) },
+			says: "max number of clients", hint: "maxclients", follow: func(t testing.TB, _ *cluster) { must(t, program.Close()) }},
 		{name: "back empty", row: "`no vote for ...`", fault: restart, says: "no vote for"},
 		{name: "a right is missing", row: "`NOPERM`", fault: user("-set"), says: "NOPERM|no permissions|can't run this command", hint: "docs/operations.md",
-			follow: func(t *testing.T, c *cluster) { do(t, c.list[0], aclLine(t)) }},
-		{name: "no password", row: "`NOPERM`", fault: func(t *testing.T, c *cluster) {
+			follow: func(t testing.TB, c *cluster) { do(t, c.list[0], aclLine(t)) }},
+		{name: "no password", row: "`NOPERM`", fault: func(t testing.TB, c *cluster) {
 			for _, m := range c.list {
 				do(t, m, "CONFIG SET requirepass new")
 			}
-		}, says: "NOAUTH", hint: "$" + passwordEnv, follow: func(_ *testing.T, c *cluster) { c.env = append(c.env, passwordEnv+"=new") }},
+		}, says: "NOAUTH", hint: "$" + passwordEnv, follow: func(_ testing.TB, c *cluster) { c.env = append(c.env, passwordEnv+"=new") }},
 		{name: "the new password on one master", row: "`WRONGPASS` after", fault: user("resetpass", ">new"), says: "WRONGPASS"},
-		{name: "a replica", row: "`its role is slave`", fault: func(t *testing.T, c *cluster) {
+		{name: "a replica", row: "`its role is slave`", fault: func(t testing.TB, c *cluster) {
 			must(t, c.client(t).Do(t.Context(), "replicaof", "127.0.0.1", "1").Err())
-		}, says: "its role is slave", hint: "independent", follow: func(t *testing.T, c *cluster) {
+		}, says: "its role is slave", hint: "independent", follow: func(t testing.TB, c *cluster) {
 			list := redistest.Addrs(append(redistest.Masters(t, 1), c.list[1:]...))
 			c.env = []string{mastersEnv + "=" + strings.Join(list, ",")}
 		}},
-		{name: "two lists", row: "`no vote: client ... has the list", fault: func(t *testing.T, c *cluster) {
+		{name: "two lists", row: "`no vote: client ... has the list", fault: func(t testing.TB, c *cluster) {
 			c.inUse(t)
 			c.env = append(c.env, mastersEnv+"="+strings.Join(redistest.Addrs(append(redistest.Masters(t, 2), c.list[0])), ","))
-		}, says: "has the list of masters", follow: func(_ *testing.T, c *cluster) { c.env = c.env[:1] }},
-		{name: "a clock", skewed: true, fault: func(t *testing.T, c *cluster) { must(t, c.list[0].StepClock(time.Minute)) },
-			says: "1m0s from the median", hint: "set the clock", follow: func(t *testing.T, c *cluster) { must(t, c.list[0].StepClock(-time.Minute)) }},
-		{name: "one of two clocks", skewed: true, fault: func(t *testing.T, c *cluster) {
+		}, says: "has the list of masters", follow: func(_ testing.TB, c *cluster) { c.env = c.env[:1] }},
+		{name: "a clock", skewed: true, fault: func(t testing.TB, c *cluster) { must(t, c.list[0].StepClock(time.Minute)) },
+			says: "1m0s from the median", hint: "set the clock", follow: func(t testing.TB, c *cluster) { must(t, c.list[0].StepClock(-time.Minute)) }},
+		{name: "one of two clocks", skewed: true, fault: func(t testing.TB, c *cluster) {
 			must(t, errors.Join(c.list[0].StepClock(time.Minute), c.list[2].Kill()))
 		}, says: "no lock can be had: the clocks differ, and no master can tell which is right: 127.0.0.1:[0-9]+ is 1m0(.0[0-9])?s from this machine's clock, 127.0.0.1:[0-9]+ is -?[0-9]+m?s from",
-			hint: "set the one that is wrong", follow: func(t *testing.T, c *cluster) {
+			hint: "set the one that is wrong", follow: func(t testing.TB, c *cluster) {
 				must(t, errors.Join(c.list[0].StepClock(-time.Minute), c.list[2].Restart()))
 			}},
 	} {
 		tried = append(tried, test.row)
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			c := &cluster{}
 			if test.skewed {
@@ -197,7 +198,8 @@ func TestHints(t *testing.T) {
 }
 
 // The right that top lacks comes first on the line about locks that may be missing: with the ACL line there is none to SCAN.
-func TestTopWithoutARight(t *testing.T) {
+func TestTopWithoutARight(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, m := range c.list {
@@ -211,10 +213,10 @@ func TestTopWithoutARight(t *testing.T) {
 // inBackticks matches a command in a row of the page.
 var inBackticks = regexp.MustCompile("`((?:CONFIG SET|ACL SETUSER|SCRIPT KILL)[^`]*)`")
 
-func (c *cluster) client(t *testing.T) *redis.Client { return redistest.Client(t, c.list[0].Addr()) }
+func (c *cluster) client(t testing.TB) *redis.Client { return redistest.Client(t, c.list[0].Addr()) }
 
 // do sends a command line to a master.
-func do(t *testing.T, m *masters.Process, line string) {
+func do(t testing.TB, m *masters.Process, line string) {
 	t.Helper()
 	var args []any
 	for _, word := range strings.Fields(line) {
@@ -224,7 +226,7 @@ func do(t *testing.T, m *masters.Process, line string) {
 }
 
 // aclLine returns the line of operations.md.
-func aclLine(t *testing.T) string {
+func aclLine(t testing.TB) string {
 	t.Helper()
 	text, err := os.ReadFile("../../docs/operations.md")
 	must(t, err)

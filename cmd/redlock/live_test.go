@@ -15,6 +15,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // frame is the last whole picture on a terminal, without colours, by line.
@@ -65,7 +66,8 @@ func (s *screen) resize(rows, columns uint16) {
 }
 
 // A terminal of 80 by 24 shows masters, locks, holders and waiters in place, and heeds keys.
-func TestTopOnATerminal(t *testing.T) {
+func TestTopOnATerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	hold := []string{"run", "--owner", "a-fleet"}
@@ -122,7 +124,8 @@ func TestTopOnATerminal(t *testing.T) {
 }
 
 // watch is a top of some locks, whether they are held or not.
-func TestWatchOnATerminal(t *testing.T) {
+func TestWatchOnATerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	s := c.onTerminal(t, nil, "redlock", "watch", "k", "other", "--interval", "100ms")
@@ -161,7 +164,8 @@ func TestWatchOnATerminal(t *testing.T) {
 }
 
 // A terminal that can only print gets one line for each change.
-func TestWatchOnADumbTerminal(t *testing.T) {
+func TestWatchOnADumbTerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	s := c.onTerminal(t, []string{"TERM=dumb"}, "redlock", "watch", "k", "--interval", "100ms")

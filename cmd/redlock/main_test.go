@@ -9,17 +9,19 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"github.com/rogpeppe/go-internal/testscript"
 	"go.uber.org/goleak"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // The test binary is also redlock itself, and the command that redlock runs in tests.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "10") // unless -parallel is given: most tests wait
 	logging.Disable()                   // as main does
-	testscript.Main(leakChecked{m}, map[string]func(){"redlock": observedMain, "beat": beat})
+	testscript.Main(leakChecked{redistest.Again(m)}, map[string]func(){"redlock": observedMain, "beat": beat})
 }
 
 // leakChecked runs the tests and then looks for leaked goroutines.
-type leakChecked struct{ m *testing.M }
+type leakChecked struct{ m interface{ Run() int } }
 
 func (l leakChecked) Run() int {
 	code := l.m.Run()
@@ -32,7 +34,7 @@ func (l leakChecked) Run() int {
 	return code
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

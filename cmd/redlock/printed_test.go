@@ -15,11 +15,13 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // No command prints control characters that a client or a master has written, nor the password, nor
 // does a result file have them. Its own line feeds are the only ones.
-func TestPrinted(t *testing.T) {
+func TestPrinted(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	lies := locktest.Lies()
 	for _, name := range []string{
@@ -46,7 +48,7 @@ func TestPrinted(t *testing.T) {
 			if way != "in URLs" && !strings.HasSuffix(name, "auth") {
 				continue
 			}
-			t.Run(name+", password "+way, func(t *testing.T) {
+			t.Run(name+", password "+way, func(t *redistest.T) {
 				t.Parallel()
 				result := filepath.Join(t.TempDir(), "result")
 				call := func(args []string) {

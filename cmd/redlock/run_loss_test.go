@@ -29,7 +29,8 @@ var shortFlags = []string{"--ttl", "1s", "--max-ttl", "1s"}
 // The promise of redlock run: when a majority of the masters is killed or hangs, the command
 // and all its children are dead before the lock ends. All of them ignore SIGTERM, so that only
 // the SIGKILL at the end of the validity helps.
-func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
+func TestTheCommandIsDeadBeforeTheLockIs(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	const perRound = 5
 	rounds := redistest.Rounds(3, 6)
@@ -39,7 +40,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 		if round%2 == 1 {
 			fault, name = (*masters.Process).Pause, "paused"
 		}
-		t.Run(fmt.Sprintf("%d %s", round, name), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%d %s", round, name), func(t *redistest.T) {
 			c := newCluster(t, 3, shortTTL)
 			dir := t.TempDir()
 			c.env = append(c.env, latenessEnv+"="+dir)
@@ -107,7 +108,7 @@ func TestTheCommandIsDeadBeforeTheLockIs(t *testing.T) {
 
 // worstDelay measures by how much at most this machine has run timers late since the call. A
 // SIGKILL in time is no use if the kernel has no time to execute it.
-func worstDelay(t *testing.T) (most func() time.Duration) {
+func worstDelay(t testing.TB) (most func() time.Duration) {
 	var worst atomic.Int64
 	done := make(chan struct{})
 	t.Cleanup(func() { close(done) })
@@ -116,7 +117,7 @@ func worstDelay(t *testing.T) (most func() time.Duration) {
 }
 
 // delayOf returns the worst delay of a redlock that has ended.
-func delayOf(t *testing.T, dir string, pid int) time.Duration {
+func delayOf(t testing.TB, dir string, pid int) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(dir, delayFile(pid)))
 	must(t, err)
@@ -127,7 +128,8 @@ func delayOf(t *testing.T, dir string, pid int) time.Duration {
 
 // A command that obeys the signal ends in time. Its own exit code is reported beside that of the
 // loss. That the masters come back before it has ended changes nothing.
-func TestALossIsAskedFirst(t *testing.T) {
+func TestALossIsAskedFirst(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, 6*time.Second)
 	dir := t.TempDir()
@@ -155,7 +157,8 @@ func TestALossIsAskedFirst(t *testing.T) {
 }
 
 // Masters that come back empty report the loss at once: there is no time to ask the command to end.
-func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
+func TestALossThatTheMastersTellIsAtOnce(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	dir := t.TempDir()
@@ -180,7 +183,8 @@ func TestALossThatTheMastersTellIsAtOnce(t *testing.T) {
 
 // After redlock was stopped past the end of the lock, the command does not go on: the help
 // says that redlock can do no more.
-func TestStoppedTooLong(t *testing.T) {
+func TestStoppedTooLong(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, shortTTL)
 	dir := t.TempDir()
@@ -206,7 +210,8 @@ func TestStoppedTooLong(t *testing.T) {
 }
 
 // When redlock is killed, the command dies with it.
-func TestTheCommandDiesWithRedlock(t *testing.T) {
+func TestTheCommandDiesWithRedlock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	if _, err := os.Stat("/proc/self/stat"); err != nil {
 		t.Skip("needs Linux: elsewhere the command is left running")
@@ -229,7 +234,8 @@ func TestTheCommandDiesWithRedlock(t *testing.T) {
 	}
 }
 
-func TestAtMost(t *testing.T) {
+func TestAtMost(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
@@ -243,7 +249,7 @@ func TestAtMost(t *testing.T) {
 		{"a command that does not", `trap '' TERM; while :; do sleep 0.02; done`, "2s", "500ms", 137, 2500 * time.Millisecond},
 		{"a command that has ended before", `exit 3`, "20s", "3s", 3, 0},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			p := c.start(t, "k", "--at-most", test.atMost, "-k", test.kill, "-c", test.script)
 			code, rec := p.wait(t)
 			want, outcome := exitTimedOut, outcomeTimedOut
@@ -260,7 +266,8 @@ func TestAtMost(t *testing.T) {
 	}
 }
 
-func TestAtLeast(t *testing.T) {
+func TestAtLeast(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	const least = 6 * time.Second
@@ -281,7 +288,8 @@ func TestAtLeast(t *testing.T) {
 }
 
 // If the command ends by itself, its background processes go on.
-func TestTheRestOfAGroup(t *testing.T) {
+func TestTheRestOfAGroup(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
@@ -295,7 +303,8 @@ func TestTheRestOfAGroup(t *testing.T) {
 }
 
 // If redlock had to end the command, it kills the background processes, even if the command ended at once.
-func TestNothingIsLeftOfACommandThatWasEnded(t *testing.T) {
+func TestNothingIsLeftOfACommandThatWasEnded(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "beat")
@@ -320,12 +329,13 @@ func init() {
 }
 
 // A command that has moved to another process group is ended, too.
-func TestACommandInAnotherGroup(t *testing.T) {
+func TestACommandInAnotherGroup(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, more := range [][]string{nil, {"-fork", filepath.Join(t.TempDir(), "other")}} { // which stays in the group
 		file := filepath.Join(t.TempDir(), "beat")
-		args := []string{"k", "--at-most", "1s", "-k", "100ms", "--", "beat", "-stray", "-deaf"}
+		args := []string{"k", "--at-most", "3s", "-k", "100ms", "--", "beat", "-stray", "-deaf"}
 		p := c.start(t, append(append(args, more...), file)...)
 		if code, rec := p.wait(t); code != exitTimedOut || rec.Command.Signal != "SIGKILL" || !beating(file) {
 			t.Errorf("%q: got code %d, %+v, %s; want %d and SIGKILL", more, code, rec.Command, p.all(), exitTimedOut)
@@ -335,7 +345,8 @@ func TestACommandInAnotherGroup(t *testing.T) {
 
 // Behind "2>&1 | head -1" no process reads the output any more. Neither redlock, which logs, nor the
 // command, which writes, leaves processes behind that work without the lock.
-func TestNothingReadsTheOutput(t *testing.T) {
+func TestNothingReadsTheOutput(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
@@ -347,7 +358,7 @@ func TestNothingReadsTheOutput(t *testing.T) {
 		{"the command writes", `while echo more; do sleep 0.02; done`, false, exitSignalled + int(syscall.SIGPIPE)},
 		{"the command ends", `until test -e "$1"; do sleep 0.02; done; exit 3`, false, 3},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			dir := t.TempDir()
 			file, result := filepath.Join(dir, "beat"), filepath.Join(dir, "result")
 			p := &process{file: result, cmd: c.command("redlock", "run", "-v", test.name, "--result-file", result, "--", "sh", "-c",

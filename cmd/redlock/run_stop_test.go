@@ -26,7 +26,8 @@ func isStopped(pid int) bool {
 
 // A stop from a terminal that is not redlock's standard input stops the command as well. Both
 // continue together.
-func TestStopWithoutATerminal(t *testing.T) {
+func TestStopWithoutATerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
@@ -45,7 +46,8 @@ func TestStopWithoutATerminal(t *testing.T) {
 }
 
 // Process 1 of a container has to reap what the command leaves behind.
-func TestProcessOneReaps(t *testing.T) {
+func TestProcessOneReaps(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	dir := t.TempDir()
@@ -64,7 +66,7 @@ func TestProcessOneReaps(t *testing.T) {
 }
 
 // childrenOf counts the children of a process, dead ones too.
-func childrenOf(t *testing.T, pid int) (n int) {
+func childrenOf(t testing.TB, pid int) (n int) {
 	t.Helper()
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	must(t, err)
@@ -78,7 +80,8 @@ func childrenOf(t *testing.T, pid int) (n int) {
 }
 
 // If another process stops the command, redlock keeps the lock.
-func TestAStoppedCommandKeepsTheLock(t *testing.T) {
+func TestAStoppedCommandKeepsTheLock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
@@ -97,7 +100,8 @@ func TestAStoppedCommandKeepsTheLock(t *testing.T) {
 }
 
 // Signals that nohup ignores are ignored by the command, too.
-func TestIgnoredSignals(t *testing.T) {
+func TestIgnoredSignals(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	file := filepath.Join(t.TempDir(), "pid")
@@ -115,7 +119,8 @@ func TestIgnoredSignals(t *testing.T) {
 }
 
 // A connection to a master that is closed at the other end raises the signal of a broken output, and ends no command.
-func TestBrokenConnectionEndsNoCommand(t *testing.T) {
+func TestBrokenConnectionEndsNoCommand(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	l := locktest.Open(t, redistest.Addrs(c.list))

@@ -32,7 +32,7 @@ type cluster struct {
 }
 
 // newCluster starts n masters and vouches for them.
-func newCluster(t *testing.T, n int, maxTTL time.Duration) *cluster {
+func newCluster(t testing.TB, n int, maxTTL time.Duration) *cluster {
 	t.Helper()
 	list := redistest.Masters(t, n)
 	vouch(t, redistest.Addrs(list), maxTTL)
@@ -47,7 +47,7 @@ func (c *cluster) command(name string, args ...string) *exec.Cmd {
 }
 
 // look runs redlock, and returns its exit code and what it printed.
-func (c *cluster) look(t *testing.T, args ...string) (code int, out string) {
+func (c *cluster) look(t testing.TB, args ...string) (code int, out string) {
 	t.Helper()
 	cmd := c.command("redlock", args...)
 	text, err := cmd.CombinedOutput()
@@ -57,7 +57,7 @@ func (c *cluster) look(t *testing.T, args ...string) (code int, out string) {
 	return cmd.ProcessState.ExitCode(), string(text)
 }
 
-func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
+func vouch(t testing.TB, addrs []string, maxTTL time.Duration) {
 	t.Helper()
 	l, err := redlock.New(addrs, redlock.WithTTL(maxTTL), redlock.WithMaxTTL(maxTTL), redlock.WithMasterTimeout(maxTTL/4))
 	must(t, err)
@@ -67,7 +67,8 @@ func vouch(t *testing.T, addrs []string, maxTTL time.Duration) {
 
 // The scripts in testdata/script have command lines and their expected results. They share
 // masters, so each has its own KEY.
-func TestScripts(t *testing.T) {
+func TestScripts(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	fresh, lateFresh := redistest.Masters(t, 3), redistest.Masters(t, 3)
@@ -76,7 +77,7 @@ func TestScripts(t *testing.T) {
 	replica := redistest.Masters(t, 1, "--replicaof", host+" "+port)[0]
 	secret := redistest.Masters(t, 1, "--requirepass", "s3cret")[0]
 	vouch(t, []string{"redis://:s3cret@" + secret.Addr()}, redlock.DefaultMaxTTL)
-	testscript.Run(t, testscript.Params{
+	testscript.RunT(scriptT{t}, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv(mastersEnv, strings.Join(redistest.Addrs(c.list), ","))
@@ -106,6 +107,15 @@ func TestScripts(t *testing.T) {
 		},
 	})
 }
+
+// scriptT has each script be a subtest.
+type scriptT struct{ *redistest.T }
+
+func (t scriptT) Run(name string, f func(testscript.T)) {
+	t.T.Run(name, func(t *redistest.T) { f(scriptT{t}) })
+}
+
+func (scriptT) Verbose() bool { return testing.Verbose() }
 
 // scriptCode runs a command that must end with a code: code 75 redlock run ... On a busy machine too few
 // masters may be in time for the one look of redlock status: it is repeated then.
@@ -161,7 +171,7 @@ type process struct {
 }
 
 // start starts redlock run with args.
-func (c *cluster) start(t *testing.T, args ...string) *process {
+func (c *cluster) start(t testing.TB, args ...string) *process {
 	t.Helper()
 	dir := t.TempDir()
 	p := &process{file: filepath.Join(dir, "result"), said: filepath.Join(dir, "said")}
@@ -177,7 +187,7 @@ func (c *cluster) start(t *testing.T, args ...string) *process {
 }
 
 // wait returns the exit code, and what is in the result file.
-func (p *process) wait(t *testing.T) (int, record) {
+func (p *process) wait(t testing.TB) (int, record) {
 	t.Helper()
 	stuck := time.AfterFunc(30*time.Second, func() { _ = p.cmd.Process.Kill() })
 	defer stuck.Stop()
@@ -212,7 +222,7 @@ func (p *process) all() string {
 	return string(text)
 }
 
-func (p *process) signal(t *testing.T, sig syscall.Signal) {
+func (p *process) signal(t testing.TB, sig syscall.Signal) {
 	t.Helper()
 	must(t, p.cmd.Process.Signal(sig))
 }
@@ -225,7 +235,7 @@ func exists(file string) func() bool {
 }
 
 // numberIn reads a number that a script has written.
-func numberIn(t *testing.T, file string) (n int) {
+func numberIn(t testing.TB, file string) (n int) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		text, err := os.ReadFile(file)
@@ -250,7 +260,7 @@ func gone(pid int) func() bool {
 
 // heedHangups lets the processes that a test starts get SIGHUP, even if nohup has started the test:
 // they would ignore the signal, too.
-func heedHangups(t *testing.T) {
+func heedHangups(t testing.TB) {
 	t.Helper()
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
@@ -259,12 +269,13 @@ func heedHangups(t *testing.T) {
 
 // A signal goes to the whole group. What is left of it when the command has ended, because it does not heed the
 // signal, is ended before another holder gets the lock.
-func TestSignalsAreForwarded(t *testing.T) {
+func TestSignalsAreForwarded(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	heedHangups(t)
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2} {
-		t.Run(signalName(sig), func(t *testing.T) {
+		t.Run(signalName(sig), func(t *redistest.T) {
 			dir := t.TempDir()
 			rest, deaf := filepath.Join(dir, "rest"), filepath.Join(dir, "deaf")
 			p := c.start(t, sig.String(), "-k", "200ms", "-c", `trap 'exit 7' `+strconv.Itoa(int(sig))+`; sh -c 'trap "" HUP INT QUIT USR1 USR2; exec beat `+rest+`' & beat -deaf `+deaf+` & wait`)
@@ -286,7 +297,8 @@ func TestSignalsAreForwarded(t *testing.T) {
 	}
 }
 
-func TestSignalsEndTheWaiting(t *testing.T) {
+func TestSignalsEndTheWaiting(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	heedHangups(t)
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)

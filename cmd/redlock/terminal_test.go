@@ -24,7 +24,7 @@ import (
 
 // screen is a terminal that runs a command.
 type screen struct {
-	t   *testing.T
+	t   testing.TB
 	cmd *exec.Cmd
 	pty *os.File
 
@@ -34,7 +34,7 @@ type screen struct {
 }
 
 // onTerminal starts a command on a terminal of its own.
-func (c *cluster) onTerminal(t *testing.T, env []string, name string, args ...string) *screen {
+func (c *cluster) onTerminal(t testing.TB, env []string, name string, args ...string) *screen {
 	t.Helper()
 	s := &screen{t: t, cmd: c.command(name, args...), done: make(chan struct{})}
 	s.cmd.Env = append(append(s.cmd.Env, "PS1=ready> ", "TERM=xterm", "ENV=", "HISTFILE="), env...)
@@ -119,7 +119,8 @@ const (
 )
 
 // The command has the terminal: it can read, and gets Ctrl-C itself, once.
-func TestTheCommandHasTheTerminal(t *testing.T) {
+func TestTheCommandHasTheTerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	s := c.onTerminal(t, nil, "redlock", "run", "k", "-c",
@@ -150,7 +151,8 @@ func TestTheCommandHasTheTerminal(t *testing.T) {
 }
 
 // Afterwards the shell that called redlock gets the terminal back.
-func TestTheTerminalIsGivenBack(t *testing.T) {
+func TestTheTerminalIsGivenBack(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	s := c.onTerminal(t, nil, "sh", "-c", `redlock run k -- true; redlock run k --ttl 5s -k 0 -- sh -c 'exit 2'; echo code $?; read x; echo "got <$x>"`)
@@ -163,7 +165,8 @@ func TestTheTerminalIsGivenBack(t *testing.T) {
 }
 
 // A shell with job control: Ctrl-Z stops the command and redlock, fg continues both.
-func TestJobControl(t *testing.T) {
+func TestJobControl(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	bash, err := exec.LookPath("bash")
@@ -218,7 +221,8 @@ func TestJobControl(t *testing.T) {
 }
 
 // Colours are for terminals, and for users who want them.
-func TestColours(t *testing.T) {
+func TestColours(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	args := []string{"status", "k"}
@@ -231,7 +235,7 @@ func TestColours(t *testing.T) {
 		{"NO_COLOR", []string{"NO_COLOR=1"}, false},
 		{"a dumb terminal", []string{"TERM=dumb"}, false},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			s := c.onTerminal(t, test.env, "redlock", args...)
 			if code := s.code(); code != 0 {
 				t.Fatalf("got code %d\n%s", code, s.shows())
@@ -250,7 +254,8 @@ func TestColours(t *testing.T) {
 }
 
 // A redlock run that waits says on a terminal which holder is in its way, once, and with -q nothing.
-func TestRunNamesTheHolder(t *testing.T) {
+func TestRunNamesTheHolder(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	free := filepath.Join(t.TempDir(), "free")
@@ -283,7 +288,8 @@ func TestRunNamesTheHolder(t *testing.T) {
 }
 
 // On a terminal redlock init does what it shows only if the user types yes.
-func TestInitOnATerminal(t *testing.T) {
+func TestInitOnATerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	for _, test := range []struct {
@@ -314,7 +320,8 @@ func TestInitOnATerminal(t *testing.T) {
 
 // Help and findings are wrapped at the width of the terminal. On 80 by 24, doctor shows three masters at
 // a glance.
-func TestTextFitsTheTerminal(t *testing.T) {
+func TestTextFitsTheTerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	lines := func(rows, columns uint16, args ...string) []string {
@@ -351,7 +358,8 @@ func TestTextFitsTheTerminal(t *testing.T) {
 
 // At a Tab, bash completes commands, flags and the end of a line with colons, without the package
 // bash-completion and its functions.
-func TestCompletionInBash(t *testing.T) {
+func TestCompletionInBash(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -379,7 +387,8 @@ func TestCompletionInBash(t *testing.T) {
 
 // On a terminal of 80 by 24 no line of any command is cut into two by the terminal, and no address by the
 // command. All of demo is seen.
-func TestEachCommandFitsTheTerminal(t *testing.T) {
+func TestEachCommandFitsTheTerminal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := newCluster(t, 3, redlock.DefaultMaxTTL)
 	ready := filepath.Join(t.TempDir(), "ready")

@@ -33,7 +33,7 @@ import (
 )
 
 // selfSigned writes a self-signed certificate for 127.0.0.1 and masters.test, and its key.
-func selfSigned(t *testing.T, life time.Duration) (cert, key string) {
+func selfSigned(t testing.TB, life time.Duration) (cert, key string) {
 	t.Helper()
 	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	must(t, err)
@@ -60,7 +60,8 @@ func selfSigned(t *testing.T, life time.Duration) (cert, key string) {
 
 // The flags for TLS work as in redis-cli, with a master that requires a client certificate and
 // a user.
-func TestTLSAndUser(t *testing.T) {
+func TestTLSAndUser(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	cert, key := selfSigned(t, time.Hour)
@@ -125,7 +126,8 @@ func TestTLSAndUser(t *testing.T) {
 
 // The row of operations.md about going from plain to TLS: a client that holds a lock goes on, and so do clients with the
 // list of before and of after each step.
-func TestFromPlainToTLS(t *testing.T) {
+func TestFromPlainToTLS(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	if redistest.IsRedisBefore(t, 7, 0) {
@@ -173,7 +175,8 @@ func TestFromPlainToTLS(t *testing.T) {
 }
 
 // A certificate that ends within 14 days is a warning.
-func TestCertificatesThatEnd(t *testing.T) {
+func TestCertificatesThatEnd(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	for life, want := range map[time.Duration]int{13 * 24 * time.Hour: exitFailed, 15 * 24 * time.Hour: exitOK} {

@@ -26,7 +26,7 @@ import (
 )
 
 // tokens returns the leases of a holder that lost its lease without noticing, and of the next holder.
-func tokens(t *testing.T) (old, young *redlock.Lease) {
+func tokens(t testing.TB) (old, young *redlock.Lease) {
 	t.Helper()
 	masters := redlocktest.Start(t, 3)
 	old, err := masters.Locker().Lock(t.Context(), "a", redlock.WithTTL(200*time.Millisecond), redlock.WithoutRenewal())
@@ -37,7 +37,7 @@ func tokens(t *testing.T) (old, young *redlock.Lease) {
 }
 
 // reader is the token of a reader, by way of a header.
-func reader(t *testing.T, resource string, number int64) fence.Token {
+func reader(t testing.TB, resource string, number int64) fence.Token {
 	t.Helper()
 	token, err := fence.FromHeader(http.Header{fence.Header: {fmt.Sprintf("shared %d %s", number, resource)}}, resource)
 	must(t, err)
@@ -45,7 +45,7 @@ func reader(t *testing.T, resource string, number int64) fence.Token {
 }
 
 // number is a text as a number.
-func number(t *testing.T, text string) int64 {
+func number(t testing.TB, text string) int64 {
 	t.Helper()
 	n, err := strconv.ParseInt(text, 10, 64)
 	must(t, err)
@@ -53,7 +53,7 @@ func number(t *testing.T, text string) int64 {
 }
 
 // insert makes a piece of work that inserts an order.
-func insert(t *testing.T, d database, id int) func(*sql.Tx) error {
+func insert(t testing.TB, d database, id int) func(*sql.Tx) error {
 	return func(tx *sql.Tx) error {
 		_, err := tx.ExecContext(t.Context(), d.bind(`INSERT INTO orders (id, item) VALUES (?, 'apple')`), id)
 		return err
@@ -61,7 +61,7 @@ func insert(t *testing.T, d database, id int) func(*sql.Tx) error {
 }
 
 // orders returns which orders are there.
-func orders(t *testing.T, db *sql.DB) string {
+func orders(t testing.TB, db *sql.DB) string {
 	t.Helper()
 	rows, err := db.QueryContext(t.Context(), `SELECT id FROM orders ORDER BY id`)
 	must(t, err)
@@ -78,7 +78,7 @@ func orders(t *testing.T, db *sql.DB) string {
 // A store takes every write of the older holder until the younger one has come, and none after that.
 func TestTx(t *testing.T) {
 	old, young := tokens(t)
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(t, func(t *redistest.T, d database, db *sql.DB) {
 		mustExec(t, db, d.dialect.Schema()) // once more does nothing
 		for i, step := range []struct {
 			lease *redlock.Lease
@@ -125,7 +125,7 @@ func TestTx(t *testing.T) {
 
 // The token of a reader is compared with the largest one of a writer, and is not kept.
 func TestReaders(t *testing.T) {
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(t, func(t *redistest.T, d database, db *sql.DB) {
 		look := func(*sql.Tx) error { return nil }
 		for i, step := range []struct {
 			lease fence.Token
@@ -148,7 +148,7 @@ func TestReaders(t *testing.T) {
 
 // Readers that come before any writer, at the same time, do not wait for each other in a circle.
 func TestReadersComeFirst(t *testing.T) {
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(t, func(t *redistest.T, d database, db *sql.DB) {
 		var readers sync.WaitGroup
 		for range 6 {
 			readers.Go(func() {
@@ -168,7 +168,8 @@ func TestReadersComeFirst(t *testing.T) {
 // While a reader reads, a writer waits: at every level the reader sees all of a write or nothing.
 //
 // Control: without the token a reader sees the half at READ COMMITTED.
-func TestReadersSeeNoHalf(t *testing.T) {
+func TestReadersSeeNoHalf(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, d := range []database{postgreSQL, mariaDB} {
 		waiting := `SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'`
 		if d.dialect == fence.MySQL {
@@ -176,7 +177,7 @@ func TestReadersSeeNoHalf(t *testing.T) {
 		}
 		for _, first := range []string{"a writer was there", "no writer was there"} {
 			for _, token := range []bool{true, false} {
-				t.Run(fmt.Sprintf("%s, %s, token %v", d.name, first, token), func(t *testing.T) {
+				t.Run(fmt.Sprintf("%s, %s, token %v", d.name, first, token), func(t *redistest.T) {
 					db := at{d.open(t), sql.LevelReadCommitted}
 					mustExec(t, db.DB, `INSERT INTO stock (item, amount) VALUES ('apple', 1), ('pear', 1)`)
 					if first == "a writer was there" {
@@ -219,14 +220,15 @@ func TestReadersSeeNoHalf(t *testing.T) {
 
 // Each permit of a semaphore, and each resource of several, has a token of its own. Nothing is written if
 // one of them is too small.
-func TestTxAll(t *testing.T) {
+func TestTxAll(outer *testing.T) {
+	t := redistest.Timed(outer)
 	s, err := semaphore.New(redlocktest.Start(t, 3).Locker(), "pool", 3)
 	must(t, err)
 	one, err := s.Acquire(t.Context(), 1)
 	must(t, err)
 	two, err := s.Acquire(t.Context(), 2)
 	must(t, err)
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(outer, func(t *redistest.T, d database, db *sql.DB) {
 		for i, lease := range []*semaphore.Lease{two, one, two} { // the token of one is the oldest
 			must(t, fence.TxAll(t.Context(), db, d.dialect, lease.Parts(), insert(t, d, i)))
 		}
@@ -248,7 +250,7 @@ func TestTxAll(t *testing.T) {
 
 // Transactions lock the rows of their resources in one order, so that they never wait for each other in a circle.
 func TestTxAllInAnyOrder(t *testing.T) {
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(t, func(t *redistest.T, d database, db *sql.DB) {
 		a, b := fence.NewToken("a", 1), fence.NewToken("b", 1)
 		must(t, fence.TxAll(t.Context(), db, d.dialect, []fence.Token{a, b}, func(*sql.Tx) error { return nil }))
 		var holders sync.WaitGroup
@@ -294,7 +296,7 @@ func TestClaimAfterARead(t *testing.T) {
 // A row of the program's own table keeps the token.
 func TestClaimRow(t *testing.T) {
 	old, young := tokens(t)
-	onEach(t, func(t *testing.T, d database, db *sql.DB) {
+	onEach(t, func(t *redistest.T, d database, db *sql.DB) {
 		mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
 		stock := fence.Column{Dialect: d.dialect, Table: "stock", Key: "item", Fence: "fence"}
 		sell := func(lease *redlock.Lease, item string) error {
@@ -421,7 +423,8 @@ func TestDeadlock(t *testing.T) {
 // An older holder comes while the transaction of the younger one has written and is not over. It
 // waits, and compares with what was committed, even with a row that was not there when it came. At
 // REPEATABLE READ PostgreSQL gives it up.
-func TestOlderHolderWaits(t *testing.T) {
+func TestOlderHolderWaits(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, level := range []sql.IsolationLevel{sql.LevelReadCommitted, sql.LevelRepeatableRead} {
 		address := postgresSchema(t)
 		db, look := connect(t, "pgx", address+" application_name=holder"), connect(t, "pgx", address)
@@ -444,7 +447,8 @@ func TestOlderHolderWaits(t *testing.T) {
 }
 
 // An order and its stock are written together, and the next holder of one of them is compared.
-func TestSellAndShip(t *testing.T) {
+func TestSellAndShip(outer *testing.T) {
+	t := redistest.Timed(outer)
 	db := openPostgres(t)
 	mustExec(t, db, `INSERT INTO orders (id, item) VALUES (17, 'apple')`)
 	mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
@@ -467,7 +471,8 @@ func TestSellAndShip(t *testing.T) {
 //
 // Control: a read that does not present the token. Two orders then lose an update: both
 // holders read, then the older one writes before the younger one does.
-func TestRedis(t *testing.T) {
+func TestRedis(outer *testing.T) {
+	t := redistest.Timed(outer)
 	rdb := redistest.Client(t, redistest.Addrs(redistest.Masters(t, 1))[0])
 	old, young := tokens(t)
 	for _, plain := range []bool{false, true} {

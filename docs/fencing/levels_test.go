@@ -99,7 +99,7 @@ type account struct {
 }
 
 // run makes holders that write until so many writes were accepted.
-func (a *account) run(t *testing.T, writes int64) {
+func (a *account) run(t testing.TB, writes int64) {
 	var holders sync.WaitGroup
 	for range 3 {
 		holders.Go(func() {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/fence"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
 
@@ -50,7 +51,8 @@ func stopAndSell(ctx context.Context, db *sql.DB, locker *redlock.Locker, inTx t
 
 // The holder that was stopped sells nothing, and the stock has every sale. Control: without the
 // token it sells what was sold, and a sale is lost.
-func TestStopAndSell(t *testing.T) {
+func TestStopAndSell(outer *testing.T) {
+	t := redistest.Timed(outer)
 	inTx := map[string]transaction{
 		"fence.Tx": func(db *sql.DB, lease *redlock.Lease, do func(*sql.Tx) error) error {
 			return fence.Tx(t.Context(), db, fence.PostgreSQL, lease, do)
@@ -58,7 +60,7 @@ func TestStopAndSell(t *testing.T) {
 		"no token": func(db *sql.DB, _ *redlock.Lease, do func(*sql.Tx) error) error { return bare(t.Context(), db, do) },
 	}
 	for name, want := range map[string]struct{ sold, left int64 }{"fence.Tx": {1, 9}, "no token": {2, 9}} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			db, locker := openPostgres(t), redlocktest.Start(t, 3).Locker()
 			mustExec(t, db, `INSERT INTO stock (item, amount) VALUES ('apple', 10)`)
 			sold, err := stopAndSell(t.Context(), db, locker, inTx[name])

@@ -117,12 +117,11 @@ var mariadb = sync.OnceValues(func() (string, error) {
 
 // TestMain stops the servers that tests have started.
 func TestMain(m *testing.M) {
-	defer func() {
-		for _, stop := range stopServers {
-			stop()
-		}
-	}()
-	m.Run()
+	code := redistest.Again(m).Run()
+	for _, stop := range stopServers {
+		stop()
+	}
+	os.Exit(code)
 }
 
 // started returns the directory of a server, or ends the test.
@@ -223,9 +222,10 @@ var (
 )
 
 // onEach runs a test on each kind of database.
-func onEach(t *testing.T, test func(t *testing.T, d database, db *sql.DB)) {
+func onEach(outer *testing.T, test func(t *redistest.T, d database, db *sql.DB)) {
+	t := redistest.Timed(outer)
 	for _, d := range databases {
-		t.Run(d.name, func(t *testing.T) { test(t, d, d.open(t)) })
+		t.Run(d.name, func(t *redistest.T) { test(t, d, d.open(t)) })
 	}
 }
 
@@ -267,7 +267,7 @@ func (a at) BeginTx(ctx context.Context, _ *sql.TxOptions) (*sql.Tx, error) {
 }
 
 // waits reports whether a session of PostgreSQL with that name waits for the transaction of another one.
-func waits(t *testing.T, db *sql.DB) bool {
+func waits(t testing.TB, db *sql.DB) bool {
 	t.Helper()
 	return value(t, db, `SELECT count(*) FROM pg_stat_activity WHERE application_name = 'holder' AND wait_event_type = 'Lock'`) == "1"
 }

@@ -101,7 +101,8 @@ func TestWrong(t *testing.T) {
 
 // Two processes sell a stock in PostgreSQL under leases of three masters, while masters lose
 // their keys and hang, and while the processes are stopped and killed between a read and its write.
-func TestService(t *testing.T) {
+func TestService(outer *testing.T) {
+	t := redistest.Timed(outer)
 	if os.Getenv(sellerEnv) != "" {
 		beSeller(t)
 		return
@@ -132,7 +133,8 @@ func TestService(t *testing.T) {
 
 // Control: a store that does not check the token. A process that was stopped sells what was sold
 // meanwhile.
-func TestServiceWithoutTokens(t *testing.T) {
+func TestServiceWithoutTokens(outer *testing.T) {
+	t := redistest.Timed(outer)
 	s := startService(t, "unchecked")
 	s.strike(0, syscall.SIGSTOP)
 	if _, problems := s.end(); !strings.Contains(strings.Join(problems, "; "), "was sold twice") {
@@ -142,7 +144,7 @@ func TestServiceWithoutTokens(t *testing.T) {
 
 // A service is two processes, their masters and their database.
 type service struct {
-	t       *testing.T
+	t       testing.TB
 	masters []*masters.Process
 	db      *sql.DB
 	env     string
@@ -159,7 +161,7 @@ type seller struct {
 	done        chan error
 }
 
-func startService(t *testing.T, guard string) *service {
+func startService(t testing.TB, guard string) *service {
 	address := postgresSchema(t)
 	s := &service{t: t, masters: redistest.Masters(t, 3), db: connect(t, "pgx", address), said: map[string]int{}}
 	addrs := redistest.Addrs(s.masters)
@@ -267,7 +269,7 @@ func (s *service) end() (sales int, problems []string) {
 
 // beSeller is one process of the service. It ends when its standard input does. A line there is
 // a signal for it to send itself at its next sale.
-func beSeller(t *testing.T) {
+func beSeller(t testing.TB) {
 	config := strings.Split(os.Getenv(sellerEnv), ";")
 	inTx := func(db *sql.DB, lease *redlock.Lease, do func(*sql.Tx) error) error {
 		return fence.Tx(context.Background(), db, fence.PostgreSQL, lease, do)

@@ -121,7 +121,7 @@ func (c *Cluster) Warm(t testing.TB, l *redlock.Locker) {
 }
 
 // ReachAll makes each Locker reach all masters.
-func ReachAll(t *testing.T, lockers ...*redlock.Locker) {
+func ReachAll(t testing.TB, lockers ...*redlock.Locker) {
 	t.Helper()
 	for _, l := range lockers {
 		Must(t, l.Do(t.Context(), "reach", func(context.Context, *redlock.Lease) error { return nil }))

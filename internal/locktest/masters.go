@@ -32,10 +32,13 @@ func NewMasters() (addrs []string, stop func()) {
 	}
 }
 
+// patient is the master timeout of examples: they run on busy machines, too.
+var patient = redlock.WithMasterTimeout(500 * time.Millisecond)
+
 // ExampleLocker returns a Locker for three masters that have their votes. stop closes it.
 func ExampleLocker(opts ...redlock.Option) (locker *redlock.Locker, stop func()) {
 	addrs, stopMasters := ExampleMasters()
-	locker, err := redlock.New(addrs, opts...)
+	locker, err := redlock.New(addrs, append([]redlock.Option{patient}, opts...)...)
 	if err != nil {
 		log.Panic(err)
 	}
@@ -49,7 +52,7 @@ func ExampleLocker(opts ...redlock.Option) (locker *redlock.Locker, stop func())
 // vouches for them.
 func ExampleMasters(opts ...redlock.Option) (addrs []string, stop func()) {
 	addrs, stop = NewMasters()
-	locker, err := redlock.New(addrs, opts...)
+	locker, err := redlock.New(addrs, append([]redlock.Option{patient}, opts...)...)
 	if err != nil {
 		log.Panic(err)
 	}

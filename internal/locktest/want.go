@@ -14,7 +14,7 @@ import (
 )
 
 // WantSince checks that a moment is exactly so long after another.
-func WantSince(t *testing.T, what string, since time.Time, want time.Duration) {
+func WantSince(t testing.TB, what string, since time.Time, want time.Duration) {
 	t.Helper()
 	if got := time.Since(since); got != want {
 		t.Errorf("%s: got it after %v, want %v", what, got, want)
@@ -22,7 +22,7 @@ func WantSince(t *testing.T, what string, since time.Time, want time.Duration) {
 }
 
 // WantWithin checks that a moment is at most so long after another.
-func WantWithin(t *testing.T, what string, since time.Time, atMost time.Duration) {
+func WantWithin(t testing.TB, what string, since time.Time, atMost time.Duration) {
 	t.Helper()
 	if got := time.Since(since); got > atMost {
 		t.Errorf("%s: got it after %v, want at most %v", what, got, atMost)
@@ -30,7 +30,7 @@ func WantWithin(t *testing.T, what string, since time.Time, atMost time.Duration
 }
 
 // WantValidity checks how long a lease is valid; with 0, that it is not valid any more.
-func WantValidity(t *testing.T, lease *redlock.Lease, want time.Duration) {
+func WantValidity(t testing.TB, lease *redlock.Lease, want time.Duration) {
 	t.Helper()
 	if got := lease.Validity(); got != want && max(got, want) > 0 {
 		t.Errorf("validity of the lease of %q: got %v, want %v", lease.Resource(), got, want)
@@ -38,7 +38,7 @@ func WantValidity(t *testing.T, lease *redlock.Lease, want time.Duration) {
 }
 
 // WantMatch checks what an error matches, and what it does not.
-func WantMatch(t *testing.T, what string, err error, want []error, not ...error) {
+func WantMatch(t testing.TB, what string, err error, want []error, not ...error) {
 	t.Helper()
 	for _, w := range want {
 		if !errors.Is(err, w) {
@@ -53,7 +53,7 @@ func WantMatch(t *testing.T, what string, err error, want []error, not ...error)
 }
 
 // WantDone waits for a context and checks what ended it.
-func WantDone(t *testing.T, ctx context.Context, want []error, not ...error) {
+func WantDone(t testing.TB, ctx context.Context, want []error, not ...error) {
 	t.Helper()
 	select {
 	case <-ctx.Done():

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		orphan()
 		return
 	}
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Again(m))
 }
 
 // patient bounds how long tests wait. No test waits that long unless it fails.

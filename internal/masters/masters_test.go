@@ -13,13 +13,14 @@ import (
 )
 
 // eachKind runs a test of Master on both kinds.
-func eachKind(t *testing.T, test func(*testing.T, masters.Master)) {
-	t.Run(masters.KindProcess, func(t *testing.T) { test(t, redistest.Masters(t, 1)[0]) })
-	t.Run(masters.KindMini, func(t *testing.T) { test(t, redistest.Minis(t, 1)[0]) })
+func eachKind(outer *testing.T, test func(testing.TB, masters.Master)) {
+	t := redistest.Timed(outer)
+	t.Run(masters.KindProcess, func(t *redistest.T) { test(t, redistest.Masters(t, 1)[0]) })
+	t.Run(masters.KindMini, func(t *redistest.T) { test(t, redistest.Minis(t, 1)[0]) })
 }
 
 func TestRestartedMasterIsEmpty(t *testing.T) {
-	eachKind(t, func(t *testing.T, m masters.Master) {
+	eachKind(t, func(t testing.TB, m masters.Master) {
 		addr := m.Addr()
 		for name, fault := range map[string]func(*wire){
 			"killed": func(w *wire) {
@@ -53,7 +54,7 @@ func TestRestartedMasterIsEmpty(t *testing.T) {
 
 // A request whose client gave up during the pause still takes effect.
 func TestPausedMasterCarriesOutRequestsLater(t *testing.T) {
-	eachKind(t, func(t *testing.T, m masters.Master) {
+	eachKind(t, func(t testing.TB, m masters.Master) {
 		before := dial(t, m.Addr())
 		before.send("PING")
 		before.want("+PONG")
@@ -71,7 +72,7 @@ func TestPausedMasterCarriesOutRequestsLater(t *testing.T) {
 }
 
 func TestCallsThatDoNothing(t *testing.T) {
-	eachKind(t, func(t *testing.T, m masters.Master) {
+	eachKind(t, func(t testing.TB, m masters.Master) {
 		for _, call := range []func() error{
 			m.Resume, m.Pause, m.Pause, m.Resume, m.Resume, m.Kill, m.Kill, m.Resume, m.Restart,
 			m.Pause, m.Close, m.Close, m.Kill, m.Resume,
@@ -88,8 +89,9 @@ func TestCallsThatDoNothing(t *testing.T) {
 	})
 }
 
-func TestStart(t *testing.T) {
-	start := func(t *testing.T, kind string) {
+func TestStart(outer *testing.T) {
+	t := redistest.Timed(outer)
+	start := func(t testing.TB, kind string) {
 		list, got, err := masters.Start(t.Context(), 3)
 		ok(t, err)
 		if got != kind || len(list) != 3 {
@@ -105,11 +107,11 @@ func TestStart(t *testing.T) {
 			ok(t, m.Close())
 		}
 	}
-	t.Run("with redis-server", func(t *testing.T) {
+	t.Run("with redis-server", func(t *redistest.T) {
 		redistest.Server(t)
 		start(t, masters.KindProcess)
 	})
-	t.Run("without", func(t *testing.T) {
+	t.Run("without", func(t *redistest.T) {
 		t.Setenv("PATH", t.TempDir())
 		if _, err := masters.StartProcess(t.Context(), masters.ProcessConfig{}); !errors.Is(err, exec.ErrNotFound) {
 			t.Errorf("StartProcess: got %v, want exec.ErrNotFound", err)
@@ -129,7 +131,7 @@ func wantRefused(t testing.TB, addr string) {
 	}
 }
 
-func wantNoDir(t *testing.T, dir string) {
+func wantNoDir(t testing.TB, dir string) {
 	t.Helper()
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("directory of the master: got %v, want none", err)

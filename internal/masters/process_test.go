@@ -17,14 +17,15 @@ import (
 )
 
 // configured asks a master for a configuration value.
-func configured(t *testing.T, addr, name string) string {
+func configured(t testing.TB, addr, name string) string {
 	t.Helper()
 	got, err := redistest.Client(t, addr).ConfigGet(t.Context(), name).Result()
 	ok(t, err)
 	return got[name]
 }
 
-func TestProcessArguments(t *testing.T) {
+func TestProcessArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p := redistest.Masters(t, 1, "--maxclients", "77", "--protected-mode", "yes", "--appendonly", "yes")[0]
 	for name, want := range map[string]string{"bind": "127.0.0.1", "save": "", "maxclients": "77", "protected-mode": "yes"} {
 		if got := configured(t, p.Addr(), name); got != want {
@@ -40,7 +41,8 @@ func TestProcessArguments(t *testing.T) {
 	}
 }
 
-func TestProcessPid(t *testing.T) {
+func TestProcessPid(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p := server(t)
 	first := p.Pid()
 	ok(t, p.Restart())
@@ -57,7 +59,8 @@ func TestProcessPid(t *testing.T) {
 	ok(t, p.Restart())
 }
 
-func TestCloseRemovesTheDirectory(t *testing.T) {
+func TestCloseRemovesTheDirectory(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for _, before := range []func(*masters.Process) error{(*masters.Process).Resume, (*masters.Process).Pause, (*masters.Process).Kill} {
 		p := server(t)
 		dir := configured(t, p.Addr(), "dir")
@@ -67,7 +70,8 @@ func TestCloseRemovesTheDirectory(t *testing.T) {
 	}
 }
 
-func TestFailedStartLeavesNothing(t *testing.T) {
+func TestFailedStartLeavesNothing(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	tmp := t.TempDir()
 	t.Setenv("TMPDIR", tmp)
@@ -96,7 +100,8 @@ func TestFailedStartLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestServerDiesWithItsParent(t *testing.T) {
+func TestServerDiesWithItsParent(outer *testing.T) {
+	t := redistest.Timed(outer)
 	if runtime.GOOS != "linux" {
 		t.Skip("needs the parent-death signal of Linux")
 	}

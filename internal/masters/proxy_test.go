@@ -12,7 +12,8 @@ import (
 )
 
 // A long value comes through; the server and the client learn when the other end has left.
-func TestProxyPasses(t *testing.T) {
+func TestProxyPasses(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, x := proxied(t)
 	w := dial(t, x.Addr())
 	w.send("PING")
@@ -33,7 +34,7 @@ func TestProxyPasses(t *testing.T) {
 }
 
 // wantAlone waits until the server has no client but the one that asks.
-func wantAlone(t *testing.T, p *masters.Process) {
+func wantAlone(t testing.TB, p *masters.Process) {
 	t.Helper()
 	c := redistest.Client(t, p.Addr())
 	redistest.Eventually(t, patient, func() bool {
@@ -42,7 +43,8 @@ func wantAlone(t *testing.T, p *masters.Process) {
 	}, "the server has only the inspecting client left")
 }
 
-func TestProxyBlackholeDeliversAtHeal(t *testing.T) {
+func TestProxyBlackholeDeliversAtHeal(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, x := proxied(t)
 	stays, blocked := dial(t, x.Addr()), dial(t, x.Addr())
 	stays.send("PING")
@@ -71,7 +73,8 @@ func TestProxyBlackholeDeliversAtHeal(t *testing.T) {
 }
 
 // What is lost does not come later, and the connection stays open.
-func TestProxyLoses(t *testing.T) {
+func TestProxyLoses(outer *testing.T) {
+	t := redistest.Timed(outer)
 	for name, test := range map[string]struct {
 		lose   func(*masters.Proxy) error
 		counts string // the value that the server has after the lost INCR
@@ -81,7 +84,7 @@ func TestProxyLoses(t *testing.T) {
 		"requests":      {func(x *masters.Proxy) error { return x.Set(masters.LoseRequests) }, "0"},
 		"what was sent": {func(x *masters.Proxy) error { x.Latency(time.Second, 0); return nil }, "0"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			p, x := proxied(t)
 			ask(t, p.Addr(), "SET n 0")
 			w := dial(t, x.Addr())
@@ -104,7 +107,8 @@ func TestProxyLoses(t *testing.T) {
 	}
 }
 
-func TestProxyRefuses(t *testing.T) {
+func TestProxyRefuses(outer *testing.T) {
+	t := redistest.Timed(outer)
 	_, x := proxied(t)
 	for range 3 {
 		w := dial(t, x.Addr())
@@ -118,7 +122,8 @@ func TestProxyRefuses(t *testing.T) {
 	}
 }
 
-func TestProxyLatency(t *testing.T) {
+func TestProxyLatency(outer *testing.T) {
+	t := redistest.Timed(outer)
 	_, x := proxied(t)
 	x.Latency(25*time.Millisecond, 25*time.Millisecond)
 	w := dial(t, x.Addr())
@@ -146,7 +151,8 @@ func TestProxyLatency(t *testing.T) {
 	}
 }
 
-func TestProxyDeliversAHeldRequestAfterItsClientLeft(t *testing.T) {
+func TestProxyDeliversAHeldRequestAfterItsClientLeft(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, x := proxied(t)
 	x.HoldNextRequest([]byte("SET"), time.Second)
 	w := dial(t, x.Addr())
@@ -171,7 +177,8 @@ func TestProxyDeliversAHeldRequestAfterItsClientLeft(t *testing.T) {
 }
 
 // Both sides of a connection see the reset. New connections go to the present server.
-func TestProxyResets(t *testing.T) {
+func TestProxyResets(outer *testing.T) {
+	t := redistest.Timed(outer)
 	list := redistest.Masters(t, 2)
 	x := redistest.Proxied(t, list[:1])[0]
 	for i, p := range list {
@@ -193,7 +200,8 @@ func TestProxyResets(t *testing.T) {
 	}
 }
 
-func TestClosedProxy(t *testing.T) {
+func TestClosedProxy(outer *testing.T) {
+	t := redistest.Timed(outer)
 	_, x := proxied(t)
 	w := dial(t, x.Addr())
 	w.send("PING")

@@ -58,7 +58,8 @@ func nodeTime(t testing.TB, c *redis.Client) time.Time {
 	return node
 }
 
-func TestStepClock(t *testing.T) {
+func TestStepClock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, c := skewed(t)
 	wantSkew(t, c, 0, 0)
 	if got := configured(t, p.Addr(), "jemalloc-bg-thread"); got != "no" {
@@ -66,7 +67,7 @@ func TestStepClock(t *testing.T) {
 	}
 	const ttl = 10 * time.Second
 	for _, step := range []time.Duration{8 * time.Second, -30 * time.Second, 11 * time.Second, 1234567 * time.Microsecond} {
-		t.Run(step.String(), func(t *testing.T) {
+		t.Run(step.String(), func(t *redistest.T) {
 			set := during(func() { ok(t, c.Set(t.Context(), "k", "v", ttl).Err()) })
 			ok(t, p.StepClock(step))
 			wantSkew(t, c, step, step)
@@ -92,7 +93,8 @@ func TestStepClock(t *testing.T) {
 	}
 }
 
-func TestDriftClock(t *testing.T) {
+func TestDriftClock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, c := skewed(t)
 	const step = time.Minute // the drift starts from the stepped clock
 	ok(t, p.StepClock(step))
@@ -124,7 +126,8 @@ func TestDriftClock(t *testing.T) {
 
 // An offset must never be combined with another rate: the error would be as large as the
 // age of the clock.
-func TestClockChangesAreAtomic(t *testing.T) {
+func TestClockChangesAreAtomic(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, c := skewed(t)
 	time.Sleep(100 * time.Millisecond) // the age of the clock
 	ctx, cancel := context.WithCancel(t.Context())
@@ -148,7 +151,8 @@ func TestClockChangesAreAtomic(t *testing.T) {
 	ok(t, <-done)
 }
 
-func TestClocksAreIndependent(t *testing.T) {
+func TestClocksAreIndependent(outer *testing.T) {
+	t := redistest.Timed(outer)
 	a, ca := skewed(t)
 	b, cb := skewed(t)
 	plain := redistest.Client(t, server(t).Addr())
@@ -168,7 +172,8 @@ func TestClocksAreIndependent(t *testing.T) {
 	}
 }
 
-func TestClockOutlastsTheServer(t *testing.T) {
+func TestClockOutlastsTheServer(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, c := skewed(t)
 	ok(t, p.StepClock(time.Hour))
 	ok(t, p.Restart())
@@ -193,7 +198,8 @@ func TestClockOutlastsTheServer(t *testing.T) {
 	}
 }
 
-func TestClockThatCannotBeMoved(t *testing.T) {
+func TestClockThatCannotBeMoved(outer *testing.T) {
+	t := redistest.Timed(outer)
 	p, c := skewed(t)
 	const week = 7 * 24 * time.Hour
 	for _, err := range []error{p.DriftClock(-1_000_001), p.DriftClock(1_000_001), p.StepClock(-week), p.StepClock(week)} {
@@ -209,7 +215,8 @@ func TestClockThatCannotBeMoved(t *testing.T) {
 	}
 }
 
-func TestSkewThatCannotBe(t *testing.T) {
+func TestSkewThatCannotBe(outer *testing.T) {
+	t := redistest.Timed(outer)
 	skewed(t) // or skips
 	real, err := masters.LookPath()
 	ok(t, err)

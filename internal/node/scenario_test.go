@@ -75,7 +75,8 @@ type answer struct {
 // TestScripts plays all scenarios on a real server.
 //
 // Source: ALGORITHM sections 2 to 6, 8, 10, 12 and 13.
-func TestScripts(t *testing.T) {
+func TestScripts(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := redistest.Client(t, redistest.Masters(t, 1)[0].Addr())
 	n := &stage{Client: c, own: ParseInfo(c.Info(context.Background()).Val()).Identity(), source: wire.Requests.Source, real: true}
 	for _, problem := range n.playAll(t) {
@@ -109,7 +110,7 @@ func TestScriptsOnMiniredis(t *testing.T) {
 }
 
 // playAll plays all files, and returns where the outcome is another one.
-func (n *stage) playAll(t *testing.T) (problems []string) {
+func (n *stage) playAll(t testing.TB) (problems []string) {
 	t.Helper()
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) < 12 {

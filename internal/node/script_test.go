@@ -130,7 +130,8 @@ func TestScriptsWriteNumbersByFormat(t *testing.T) {
 }
 
 // Where no time is pinned, the script goes by the server's.
-func TestScriptsByTheServersClock(t *testing.T) {
+func TestScriptsByTheServersClock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	n := &stage{Client: redistest.Client(t, redistest.Masters(t, 1)[0].Addr()), source: wire.Requests.Source}
 	now := func() int64 {
 		now, err := n.Time(t.Context()).Result()
@@ -155,7 +156,8 @@ const theSettings = "1000 5150000 1120 0"
 // A node that is out of memory grants nothing, but keeps and gives back its keys, and calls the processes that it can.
 //
 // Source: ALGORITHM section 5 ("never skipped").
-func TestScriptsOutOfMemory(t *testing.T) {
+func TestScriptsOutOfMemory(outer *testing.T) {
+	t := redistest.Timed(outer)
 	n := &stage{Client: redistest.Client(t, redistest.Masters(t, 1, "--maxmemory-policy", "noeviction")[0].Addr()), source: wire.Requests.Source}
 	n.begin("with k=a|64 30m ~fence=64 1h ~q=a|64 1h ~q~queue=(in1,in2) ~q~seen=(in1:t,in2:t)", "hears in1 in2")
 	n.do("CONFIG", "SET", "maxmemory", "1")
@@ -179,7 +181,8 @@ func TestScriptsOutOfMemory(t *testing.T) {
 }
 
 // A server that does not know a script's hash says so, and does nothing.
-func TestNoScript(t *testing.T) {
+func TestNoScript(outer *testing.T) {
+	t := redistest.Timed(outer)
 	master := redistest.Masters(t, 1)[0]
 	c := redistest.Client(t, master.Addr())
 	byHash, bySource := [2]string{"EVALSHA", wire.Requests.Hash}, [2]string{"EVAL", wire.Requests.Source}
@@ -231,7 +234,8 @@ func TestParseReplies(t *testing.T) {
 // A server's refusal of a command inside a script is an error. It says nothing about the
 // keys: a lock of the wrong type ends all waiting, and a release that found nothing is not
 // repeated.
-func TestRefusalsInsideScripts(t *testing.T) {
+func TestRefusalsInsideScripts(outer *testing.T) {
+	t := redistest.Timed(outer)
 	admin := redistest.Client(t, redistest.Masters(t, 1)[0].Addr())
 	all := []string{"acquire a", "raise a|64 128", "extend a|64 128", "release a|64 128"}
 	for i, test := range []struct {
@@ -291,3 +295,5 @@ func TestRefusalsInsideScripts(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }

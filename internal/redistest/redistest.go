@@ -24,6 +24,7 @@ const requireEnv = "REDLOCK_REQUIRE"
 // asks for "server", it skips no test, and fails a test that lacks redis-server.
 func Server(t testing.TB) {
 	t.Helper()
+	throughTimed(t)
 	NotShort(t, "server")
 	if _, err := masters.LookPath(); err != nil {
 		Missing(t, "server", "needs redis-server on the PATH: "+err.Error())
@@ -131,6 +132,7 @@ func Minis(t testing.TB, n int) []*masters.Mini {
 
 func start[M masters.Master](t testing.TB, n int, one func() (M, error)) []M {
 	t.Helper()
+	throughTimed(t)
 	list := make([]M, n)
 	for i := range list {
 		m, err := one()

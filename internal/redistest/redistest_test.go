@@ -15,7 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
 
 // fakeTB notes how a test that uses it ends.
 type fakeTB struct {
@@ -47,7 +47,8 @@ func ending(test func(testing.TB)) string {
 	return f.ended
 }
 
-func TestRequire(t *testing.T) {
+func TestRequire(outer *testing.T) {
+	t := redistest.Timed(outer)
 	noDocker := func(t testing.TB) { redistest.Missing(t, "docker", "no engine") }
 	for _, test := range []struct {
 		name, require, want string
@@ -67,7 +68,7 @@ func TestRequire(t *testing.T) {
 		{"short, no server though required", "server", "fatal: ", false, redistest.Server},
 		{"short, though required", "server", "", true, redistest.Server},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			short := flag.Lookup("test.short").Value
 			was := short.String()
 			t.Cleanup(func() { _ = short.Set(was) })
@@ -90,9 +91,10 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-func TestMastersAreClosedWithTheirTest(t *testing.T) {
+func TestMastersAreClosedWithTheirTest(outer *testing.T) {
+	t := redistest.Timed(outer)
 	var list []*masters.Process
-	t.Run("user", func(t *testing.T) {
+	t.Run("user", func(t *redistest.T) {
 		list = redistest.Masters(t, 2, "--maxclients", "77")
 		for _, addr := range redistest.Addrs(list) {
 			got, err := redistest.Client(t, addr).ConfigGet(t.Context(), "maxclients").Result()
@@ -108,7 +110,8 @@ func TestMastersAreClosedWithTheirTest(t *testing.T) {
 	}
 }
 
-func TestProxied(t *testing.T) {
+func TestProxied(outer *testing.T) {
+	t := redistest.Timed(outer)
 	minis := redistest.Minis(t, 2)
 	proxies := redistest.Proxied(t, minis)
 	for i, addr := range redistest.Addrs(proxies) {
@@ -122,7 +125,8 @@ func TestProxied(t *testing.T) {
 	}
 }
 
-func TestEventually(t *testing.T) {
+func TestEventually(outer *testing.T) {
+	t := redistest.Timed(outer)
 	asked := 0
 	redistest.Eventually(t, time.Minute, func() bool { asked++; return asked == 3 }, "asked three times")
 	got := ending(func(t testing.TB) {

@@ -2,6 +2,7 @@ package virtual_test
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,7 +17,8 @@ import (
 )
 
 // Scripts do on a miniredis what they do on a server of Redis.
-func TestScriptsAsOnRedis(t *testing.T) {
+func TestScriptsAsOnRedis(outer *testing.T) {
+	t := redistest.Timed(outer)
 	fake := redistest.Client(t, redistest.Minis(t, 1)[0].Addr())
 	real := redistest.Client(t, redistest.Masters(t, 1)[0].Addr())
 	scripts := []string{
@@ -96,7 +98,7 @@ func TestScriptsAsOnRedis(t *testing.T) {
 
 // outcome runs a script on a server without data. Of an error it returns the first word: each server
 // has texts of its own.
-func outcome(t *testing.T, c *redis.Client, script string) string {
+func outcome(t testing.TB, c *redis.Client, script string) string {
 	t.Helper()
 	if err := c.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
@@ -110,7 +112,8 @@ func outcome(t *testing.T, c *redis.Client, script string) string {
 }
 
 // A script is known by its hash until a SCRIPT FLUSH, and the interpreter keeps nothing from a call.
-func TestScriptCommands(t *testing.T) {
+func TestScriptCommands(outer *testing.T) {
+	t := redistest.Timed(outer)
 	script := wire.NewScript("return {#KEYS, #ARGV}")
 	steps := func(c *redis.Client) (list []string) {
 		do := func(args ...any) {
@@ -144,7 +147,8 @@ func TestScriptCommands(t *testing.T) {
 }
 
 // While a script runs, the server executes no other command.
-func TestScriptsAreAtomic(t *testing.T) {
+func TestScriptsAreAtomic(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := redistest.Client(t, redistest.Minis(t, 1)[0].Addr())
 	const script = "for i = 1, 1000 do redis.call('INCR', 'a') redis.call('INCR', 'b') end"
 	done := make(chan error, 1)
@@ -171,7 +175,7 @@ func TestScriptsAreAtomic(t *testing.T) {
 }
 
 // newNode returns a node, for the rest of a bubble, and a client of it.
-func newNode(t *testing.T) (*virtual.Node, *redis.Client) {
+func newNode(t testing.TB) (*virtual.Node, *redis.Client) {
 	n := virtual.New("10.0.0.1:6379")
 	c := redis.NewClient(&redis.Options{Addr: n.Addr(), Dialer: n.Dial, Protocol: 2, DisableIdentity: true, MaxRetries: -1})
 	t.Cleanup(func() {
@@ -255,3 +259,5 @@ func TestScriptsOfNode(t *testing.T) {
 		want("after a restart", call(), "NOSCRIPT", 3)
 	})
 }
+
+func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }

@@ -701,13 +701,13 @@ func TestWatchQuarantineUnderAWrongClock(t *testing.T) {
 }
 
 // skewedCluster starts N masters whose wall clocks can be moved.
-func skewedCluster(t *testing.T, n int) *locktest.Cluster {
+func skewedCluster(t testing.TB, n int) *locktest.Cluster {
 	t.Helper()
 	return locktest.NewCluster(t, redistest.Skewed(t, n))
 }
 
 // steppedBy waits for the event that a master's clock stepped, and checks by how much.
-func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duration) {
+func (c *clockLog) steppedBy(t testing.TB, node string, least, most time.Duration) {
 	t.Helper()
 	var found redlock.Event
 	redistest.Eventually(t, 10*time.Second, func() bool {
@@ -725,7 +725,8 @@ func (c *clockLog) steppedBy(t *testing.T, node string, least, most time.Duratio
 
 // The clock of one master of five is moved while a lease is held: the master has no vote for any
 // client, and the lease goes on.
-func TestClockOfAMaster(t *testing.T) {
+func TestClockOfAMaster(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const ttl = 2 * time.Second
 	for _, test := range []struct {
 		name        string
@@ -737,7 +738,7 @@ func TestClockOfAMaster(t *testing.T) {
 		{"an hour forward", func(p *masters.Process) error { return p.StepClock(time.Hour) }, time.Hour - time.Second, time.Hour + time.Second},
 		{"at chrony's fastest rate", func(p *masters.Process) error { return p.DriftClock(80_000) }, time.Millisecond, 2 * time.Second},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			c := skewedCluster(t, 5)
 			opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(ttl / 4), redlock.WithLogger(nil)}
@@ -772,7 +773,8 @@ func TestClockOfAMaster(t *testing.T) {
 
 // With a master down and the clocks of the other two apart, the error says what is wrong with the clocks, and not that
 // too few of them are known.
-func TestClocksThatDisagreeAreNamed(t *testing.T) {
+func TestClocksThatDisagreeAreNamed(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := skewedCluster(t, 3)
 	locktest.Must(t, c.Procs[0].StepClock(time.Hour))

@@ -413,7 +413,8 @@ func serve(ctx context.Context, ln net.Listener, server *http.Server, locker *re
 
 // A service ends: a request that holds a lock is answered, one that waits is granted its lock then, a term and a job end,
 // and no lock is left.
-func TestServiceEnds(t *testing.T) {
+func TestServiceEnds(outer *testing.T) {
+	t := redistest.Timed(outer)
 	masters := redlocktest.Start(t, 3)
 	locker, other := masters.Locker(), masters.Locker()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

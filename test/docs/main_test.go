@@ -5,6 +5,8 @@ import (
 	"log"
 	"os"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // TestMain runs the tests in the root of the module.
@@ -12,5 +14,5 @@ func TestMain(m *testing.M) {
 	if err := os.Chdir("../.."); err != nil {
 		log.Fatal(err)
 	}
-	m.Run()
+	os.Exit(redistest.Again(m).Run())
 }

@@ -101,14 +101,15 @@ func spread(lockers []*redlock.Locker, resource string) *redlock.Locker {
 }
 
 // inReal gives the Lockers of two processes on the same masters, in real time.
-func inReal(t *testing.T) (a, b *redlock.Locker) {
+func inReal(t testing.TB) (a, b *redlock.Locker) {
 	masters := redlocktest.Start(t, 3)
 	opts := []redlock.Option{redlock.WithMasterTimeout(redlock.DefaultTTL / 4), redlock.WithLogger(slog.New(slog.DiscardHandler))}
 	return masters.Locker(opts...), masters.Locker(opts...)
 }
 
 // Two processes sell all items, and none twice.
-func TestRecipeStock(t *testing.T) {
+func TestRecipeStock(outer *testing.T) {
+	t := redistest.Timed(outer)
 	a, b := inReal(t)
 	store := redistest.Client(t, redistest.Minis(t, 1)[0].Addr())
 	first, err := a.Lock(t.Context(), "stock:apple")
@@ -185,7 +186,8 @@ func TestRecipeLeader(t *testing.T) {
 }
 
 // Many callers of two processes miss a value, and it is computed once.
-func TestRecipeCache(t *testing.T) {
+func TestRecipeCache(outer *testing.T) {
+	t := redistest.Timed(outer)
 	a, b := inReal(t)
 	cache := redistest.Client(t, redistest.Minis(t, 1)[0].Addr())
 	var computed atomic.Int32
@@ -244,7 +246,8 @@ func TestRecipeRate(t *testing.T) {
 }
 
 // Two groups of three masters share the resources. A group that loses its masters stops its own alone.
-func TestRecipeSpread(t *testing.T) {
+func TestRecipeSpread(outer *testing.T) {
+	t := redistest.Timed(outer)
 	nodes := redistest.Masters(t, 6)
 	var lockers []*redlock.Locker
 	for group := range slices.Chunk(redistest.Addrs(nodes), 3) {

@@ -12,11 +12,13 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Settings are the defaults, then the options of New, then those of the call.
-func TestSettings(t *testing.T) {
+func TestSettings(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const quarantine = 10300 * time.Millisecond
 	plain := locktest.Open(t, []string{"127.0.0.1:1"})
 	set := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithTTL(4*time.Second), redlock.WithMasterTimeout(70*time.Millisecond), redlock.WithGrace(time.Second), redlock.WithReentry())
@@ -131,7 +133,8 @@ func TestVirtualDone(t *testing.T) {
 }
 
 // The logger is that of the Locker.
-func TestLogger(t *testing.T) {
+func TestLogger(outer *testing.T) {
+	t := redistest.Timed(outer)
 	logger, text := locktest.LogText()
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))
 	l.Logger().With("a", 1).WithGroup("g").Warn("told", "b", 2)

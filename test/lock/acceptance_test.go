@@ -25,7 +25,8 @@ import (
 // has the number of its row in the list of demands. The first sentence of its comment is the demand.
 
 // Row 1: one hung master, or two of five, have no effect on callers.
-func TestRow01HungMinority(t *testing.T) {
+func TestRow01HungMinority(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	// A wait for a node timeout this long would show: if each of twenty cycles waited once, the
 	// context would end before.
@@ -50,7 +51,8 @@ func TestRow01HungMinority(t *testing.T) {
 }
 
 // Row 2: dead masters, and names that do not resolve, cost only their votes.
-func TestRow02DeadMinority(t *testing.T) {
+func TestRow02DeadMinority(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	locktest.Must(t, c.Procs[0].Kill())
 	locktest.Must(t, c.Procs[1].Kill())
@@ -70,7 +72,8 @@ func TestRow02DeadMinority(t *testing.T) {
 }
 
 // Row 3: without a quorum the error says which nodes failed, and no key is left on the others.
-func TestRow03DeadMajority(t *testing.T) {
+func TestRow03DeadMajority(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	c.Warm(t, l)
@@ -101,7 +104,8 @@ func TestRow03DeadMajority(t *testing.T) {
 }
 
 // Row 4: a lost reply leads to a lease or to a clean rollback, and never to a key that blocks its own client.
-func TestRow04LostReplies(t *testing.T) {
+func TestRow04LostReplies(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 5)
 	l := locktest.Open(t, c.Via)
 	c.Cluster.Warm(t, l)
@@ -120,7 +124,8 @@ func TestRow04LostReplies(t *testing.T) {
 
 // Row 4, in the other order of events: the connection dies with the reply. The request is
 // repeated, and the attempt's own key counts as granted.
-func TestRow04LostReplyAndReset(t *testing.T) {
+func TestRow04LostReplyAndReset(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 3)
 	l := locktest.Open(t, c.Via)
 	c.Cluster.Warm(t, l)
@@ -152,7 +157,8 @@ func TestRow04LostReplyAndReset(t *testing.T) {
 }
 
 // Row 6: the cancelled context of a request does not keep the key from being released.
-func TestRow06CancelledRequest(t *testing.T) {
+func TestRow06CancelledRequest(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -182,7 +188,8 @@ func TestRow06CancelledRequest(t *testing.T) {
 
 // Row 7: a lease that a bare quorum granted is completed by its renewals, and survives one
 // empty restart after another.
-func TestRow07RollingEmptyRestarts(t *testing.T) {
+func TestRow07RollingEmptyRestarts(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 5)
 	locktest.Must(t, c.Procs[3].Kill())
@@ -229,7 +236,8 @@ func TestRow07RollingEmptyRestarts(t *testing.T) {
 }
 
 // Row 9: an attempt that uses up most of the TTL fails.
-func TestRow09SlowAcquire(t *testing.T) {
+func TestRow09SlowAcquire(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartProxied(t, 5)
 	l := locktest.Open(t, c.Via, redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
 	c.Cluster.Warm(t, l)
@@ -248,7 +256,8 @@ func TestRow09SlowAcquire(t *testing.T) {
 }
 
 // Row 10: a renewal that fails on all nodes does not end the lease while validity is left.
-func TestRow10FailedRenewalHeals(t *testing.T) {
+func TestRow10FailedRenewalHeals(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.StartProxied(t, 5)
 	var failed, lost atomic.Int64
@@ -274,7 +283,8 @@ func TestRow10FailedRenewalHeals(t *testing.T) {
 }
 
 // Row 11: a holder that is cut off learns of the loss before another client can get the resource.
-func TestRow11HolderCutOff(t *testing.T) {
+func TestRow11HolderCutOff(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.StartProxied(t, 5)
 	l := locktest.Open(t, c.Via, redlock.WithTTL(2*time.Second)) // a timer may be 60 ms late
@@ -287,14 +297,14 @@ func TestRow11HolderCutOff(t *testing.T) {
 		c.Set(t, masters.Blackhole)
 		next := locktest.Lock(t, rival, "r")
 		if left := le.Validity(); left > 0 {
-			t.Fatalf("another holder was granted the resource while the lease was valid for %v more", left)
+			redistest.Broken(t, fmt.Sprintf("another holder was granted the resource while the lease was valid for %v more", left))
 		}
 		if ctx.Err() == nil {
-			t.Fatal("another holder was granted the resource before the lease's context ended")
+			redistest.Broken(t, "another holder was granted the resource before the lease's context ended")
 		}
 		locktest.WantErr(t, context.Cause(ctx), redlock.ErrLost, reason.Expired)
 		if next.Fence() <= le.Fence() {
-			t.Errorf("got fence %d after %d, want a larger fence", next.Fence(), le.Fence())
+			redistest.Broken(t, fmt.Sprintf("fence %d after %d", next.Fence(), le.Fence()))
 		}
 		locktest.Must(t, next.Unlock(t.Context()))
 		c.Set(t, masters.Pass)
@@ -303,7 +313,8 @@ func TestRow11HolderCutOff(t *testing.T) {
 
 // Row 12: Unlock after the end of the lease returns at once, with an error of its own, whether
 // or not the nodes answer.
-func TestRow12UnlockAfterExpiry(t *testing.T) {
+func TestRow12UnlockAfterExpiry(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	for _, paused := range []bool{false, true} {
@@ -323,7 +334,8 @@ func TestRow12UnlockAfterExpiry(t *testing.T) {
 }
 
 // Row 14: a master that loads its data costs its vote, and comes back by itself.
-func TestRow14Loading(t *testing.T) {
+func TestRow14Loading(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
@@ -361,7 +373,8 @@ func TestRow14Loading(t *testing.T) {
 }
 
 // Row 15: masters that are out of memory, or cannot write to disk, still release keys.
-func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
+func TestRow15ReleaseOnNodesThatRefuseWrites(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	c.Warm(t, l)
@@ -402,7 +415,8 @@ func TestRow15ReleaseOnNodesThatRefuseWrites(t *testing.T) {
 }
 
 // Row 17: the events count contenders and their waits.
-func TestRow17Contention(t *testing.T) {
+func TestRow17Contention(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	var acquired, failed, released atomic.Int64
 	opts := []redlock.Option{locktest.On(func(redlock.Event) { acquired.Add(1) }, redlock.EventAcquired),
@@ -434,14 +448,18 @@ func TestRow17Contention(t *testing.T) {
 	for _, l := range lockers {
 		locktest.Must(t, l.Close()) // delivers all events
 	}
-	if overlaps.Load() != 0 || acquired.Load() != 65 || released.Load() != 65 || failed.Load() == 0 {
-		t.Errorf("got %d overlaps, %d acquired, %d released, %d failed attempts; want 0, 65, 65 and some",
-			overlaps.Load(), acquired.Load(), released.Load(), failed.Load())
+	if n := overlaps.Load(); n != 0 {
+		redistest.Broken(t, fmt.Sprintf("%d overlaps", n))
+	}
+	if acquired.Load() != 65 || released.Load() != 65 || failed.Load() == 0 {
+		t.Errorf("got %d acquired, %d released, %d failed attempts; want 65, 65 and some",
+			acquired.Load(), released.Load(), failed.Load())
 	}
 }
 
 // Row 21: Close releases all leases, and leaves no goroutine (TestMain checks).
-func TestRow21Close(t *testing.T) {
+func TestRow21Close(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 5)
 	l := locktest.Open(t, c.Addrs)
 	var held []*redlock.Lease
@@ -465,7 +483,8 @@ func TestRow21Close(t *testing.T) {
 }
 
 // A flushed script cache, and connections that the server kills, have no effect on callers.
-func TestScriptFlushAndClientKill(t *testing.T) {
+func TestScriptFlushAndClientKill(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs, redlock.WithMasterTimeout(2*time.Second))
@@ -488,7 +507,8 @@ func TestScriptFlushAndClientKill(t *testing.T) {
 
 // A service with 10,000 leases lives through a rolling upgrade of its masters, each of which comes back empty. No lease
 // ends, and the log has one line for each fact.
-func TestRollingUpgradeWith10000Leases(t *testing.T) {
+func TestRollingUpgradeWith10000Leases(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.OnlyLong(t)
 	c := locktest.Start(t, 3)
 	option, log := logged()

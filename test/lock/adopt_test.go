@@ -20,7 +20,7 @@ import (
 const moved = "moved"
 
 // wantEnded checks that a lease has ended, by each method that tells.
-func wantEnded(t *testing.T, le *redlock.Lease, why error) {
+func wantEnded(t testing.TB, le *redlock.Lease, why error) {
 	t.Helper()
 	select {
 	case <-le.Context().Done():
@@ -40,16 +40,17 @@ func wantEnded(t *testing.T, le *redlock.Lease, why error) {
 }
 
 // everywhere waits until all nodes have the key of the resource "moved".
-func everywhere(c *locktest.Cluster, t *testing.T) {
+func everywhere(c *locktest.Cluster, t testing.TB) {
 	t.Helper()
 	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:"+moved) == len(c.Nodes) }, "all nodes have the key")
 }
 
 // A lease that goes from one Locker to another stays the same.
-func TestDetachAndAdopt(t *testing.T) {
+func TestDetachAndAdopt(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	for _, known := range []bool{true, false} {
-		t.Run(fmt.Sprintf("fence known: %v", known), func(t *testing.T) {
+		t.Run(fmt.Sprintf("fence known: %v", known), func(t *redistest.T) {
 			c := locktest.Start(t, 3)
 			const ttl = 2 * time.Second // long enough for a busy machine
 			var gone atomic.Value
@@ -77,6 +78,9 @@ func TestDetachAndAdopt(t *testing.T) {
 			}
 			next, err := second.Adopt(t.Context(), moved, le.Token(), fence, redlock.WithTTL(ttl))
 			locktest.Must(t, err)
+			if next.Fence() <= le.Fence() {
+				redistest.Broken(t, fmt.Sprintf("fence %d after %d", next.Fence(), le.Fence()))
+			}
 			if next.Token() == le.Token() || next.Fence() <= le.Fence()+63 || next.Resource() != moved {
 				t.Errorf("got %s, %d; want another token than %s, and a fence behind the block of %d", next.Token(), next.Fence(), le.Token(), le.Fence())
 			}
@@ -93,14 +97,15 @@ func TestDetachAndAdopt(t *testing.T) {
 			locktest.Must(t, next.Unlock(t.Context()))
 			c.Empty(t, "redlock:"+moved)
 			if last := locktest.Lock(t, other, moved); last.Fence() <= next.Fence() {
-				t.Errorf("got fence %d after %d, want a larger fence", last.Fence(), next.Fence())
+				redistest.Broken(t, fmt.Sprintf("fence %d after %d", last.Fence(), next.Fence()))
 			}
 		})
 	}
 }
 
 // A lease that the nodes do not have cannot be adopted, and no key is written.
-func TestAdoptWhatIsNotHeld(t *testing.T) {
+func TestAdoptWhatIsNotHeld(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	const key = "redlock:" + moved
@@ -136,7 +141,7 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 		{"another holder had it in between", []string{fill, fill, fill}, 6337, 6401, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum},
 		{"nodes that cannot tell whether another holder had it", []string{fill, fill, mine}, 0, 6400, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			put(test.values...)
 			count(test.counter)
 			before := fmt.Sprint(c.Holders(key))
@@ -172,7 +177,8 @@ func TestAdoptWhatIsNotHeld(t *testing.T) {
 	c.Empty(t, key)
 }
 
-func TestAdoptWithBadArguments(t *testing.T) {
+func TestAdoptWithBadArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"})
 	token := locktest.NewID()
 	for name, try := range map[string]func() (*redlock.Lease, error){
@@ -210,7 +216,8 @@ const webOne = "web-1 4711 nightly"
 // The error of a caller that is refused, and Inspect, tell whose lease it is and for how long.
 //
 // Source: ALGORITHM section 2, "label".
-func TestOwner(t *testing.T) {
+func TestOwner(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	holder, rival := locktest.Open(t, c.Addrs, redlock.WithOwner(webOne)), locktest.Open(t, c.Addrs)
 	le := locktest.Lock(t, holder, "owned")
@@ -264,7 +271,8 @@ func TestOwner(t *testing.T) {
 }
 
 // A lease has the label of the process that adopted it, and keeps it when it is broken.
-func TestOwnerStays(t *testing.T) {
+func TestOwnerStays(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	le := locktest.Lock(t, l, "moved", redlock.WithOwner("web-2"))

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // BenchmarkLockUnlock measures a cycle of Lock and Unlock on N real masters. Each goroutine has a
@@ -42,7 +43,8 @@ func BenchmarkLockUnlock(b *testing.B) {
 }
 
 // A cycle of Lock and Unlock on three masters makes nine allocations. A few more may come from what goes on beside it.
-func TestAllocations(t *testing.T) {
+func TestAllocations(outer *testing.T) {
+	t := redistest.Timed(outer)
 	l := locktest.Open(t, locktest.Start(t, 3).Addrs)
 	if got := testing.AllocsPerRun(500, func() { locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context())) }); got > 16 {
 		t.Errorf("got %v allocations, want at most 16", got)

@@ -24,6 +24,7 @@ import (
 	"github.com/d0720281/redlock/fence"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/redlockdebug"
@@ -337,7 +338,8 @@ func TestNilReceivers(t *testing.T) {
 }
 
 // A pointer that is nil is refused like a nil interface. Where there is no error to return, the text of the panic says it.
-func TestNilArguments(t *testing.T) {
+func TestNilArguments(outer *testing.T) {
+	t := redistest.Timed(outer)
 	b := locktest.Start(t, 1)
 	l := locktest.Open(t, b.Addrs)
 	var locker *redlock.Locker

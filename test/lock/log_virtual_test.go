@@ -79,7 +79,8 @@ func TestVirtualNights(t *testing.T) {
 
 // A lease whose Lease was dropped without Unlock is renewed until Close: the log has its resource and its age, once.
 // Leases that are held, and those that were unlocked, are not in it.
-func TestDroppedLease(t *testing.T) {
+func TestDroppedLease(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	said := new(locktest.Records)
@@ -106,7 +107,8 @@ func TestDroppedLease(t *testing.T) {
 }
 
 // The parts of a lease on several resources, and the permits of a semaphore, are told alike.
-func TestDroppedParts(t *testing.T) {
+func TestDroppedParts(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	said := new(locktest.Records)

@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // TestMain fails the run if a goroutine is left when all tests are over.
@@ -12,5 +14,5 @@ import (
 // Source: ALGORITHM section 13, I11.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "6") // unless -parallel is given: most tests wait
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(redistest.Again(m))
 }

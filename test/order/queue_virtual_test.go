@@ -258,4 +258,4 @@ func TestVirtualTurnEndsWithTheLease(t *testing.T) {
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
 // Source: ALGORITHM section 13, I11.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }

@@ -157,7 +157,8 @@ func TestVirtualRoomForAnotherLibrary(t *testing.T) {
 // Any number of callers of one Locker needs no more connections than one, and few messages, on real masters.
 //
 // Source: ALGORITHM section 10, "Hand-over inside the process".
-func TestCrowdOfOneLocker(t *testing.T) {
+func TestCrowdOfOneLocker(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const callers = 5000
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)

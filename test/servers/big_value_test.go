@@ -9,11 +9,13 @@ import (
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // Another program has put a large string at a lock key, and a large string at the key of a fencing
 // counter. The scripts read only the beginning.
-func TestLargeForeignValue(t *testing.T) {
+func TestLargeForeignValue(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
 	l := locktest.Open(t, c.Addrs)
 	c.Warm(t, l)

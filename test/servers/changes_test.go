@@ -44,14 +44,14 @@ func (l *log) String() string {
 
 // changing is a process that holds a lease while something is changed under it.
 type changing struct {
-	t     *testing.T
+	t     testing.TB
 	log   log
 	l     *redlock.Locker
 	lease *redlock.Lease
 }
 
 // hold makes a process with the options of its masters. Its lease is renewed every 0.7 s.
-func hold(t *testing.T, masters []*redis.Options) *changing {
+func hold(t testing.TB, masters []*redis.Options) *changing {
 	t.Helper()
 	c := &changing{t: t}
 	var err error
@@ -86,7 +86,8 @@ func (c *changing) goesOn(step string, nodes []*redis.Client) {
 }
 
 // Two passwords are valid for a while. Without that, two masters with the new one refuse a client that has the old one.
-func TestPasswordChanges(t *testing.T) {
+func TestPasswordChanges(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	t.Parallel()
 	c := locktest.Start(t, 3)
@@ -123,7 +124,8 @@ func TestPasswordChanges(t *testing.T) {
 
 // A new authority is trusted beside the old one first, by clients and masters. The masters get their certificates one
 // at a time and without a restart, then the clients, and then the old authority goes.
-func TestCertificatesChange(t *testing.T) {
+func TestCertificatesChange(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	t.Parallel()
 	old, next := newAuthority(t), newAuthority(t)

@@ -22,7 +22,7 @@ import (
 
 // hangUp is a server that is no Redis: it reads from each connection up to a text, if there is one,
 // writes a line, and closes the connection.
-func hangUp(t *testing.T, at, line string) (addr string) {
+func hangUp(t testing.TB, at, line string) (addr string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	locktest.Must(t, err)
@@ -44,7 +44,8 @@ func hangUp(t *testing.T, at, line string) (addr string) {
 
 // The error of a master that refuses the connection has the words of the server, or the command at
 // which it closed, and Check has a hint what that may be.
-func TestServerRefusesTheConnection(t *testing.T) {
+func TestServerRefusesTheConnection(outer *testing.T) {
+	t := redistest.Timed(outer)
 	ca := newAuthority(t)
 	redistest.Server(t)
 	plain := redistest.Masters(t, 1, "--requirepass", "secret")[0].Addr()
@@ -77,7 +78,7 @@ func TestServerRefusesTheConnection(t *testing.T) {
 		{"a user without a password", redis.Options{Addr: plain, Username: "default"}, "WRONGPASS", "ACL line", is(new(redis.Error))},
 		{"no such database", redis.Options{Addr: plain, Password: "secret", DB: 99}, "DB index is out of range", "", is(new(redis.Error))},
 	} {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			l, err := redlock.NewFromOptions([]*redis.Options{&test.opt}, redlock.WithLogger(nil))
 			locktest.Must(t, err)
@@ -100,7 +101,8 @@ func TestServerRefusesTheConnection(t *testing.T) {
 }
 
 // A server with room for the connection of requests alone says why it refuses the subscription.
-func TestServerRefusesTheSubscription(t *testing.T) {
+func TestServerRefusesTheSubscription(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.TakesSeconds(t)
 	c := locktest.Start(t, 1)
@@ -123,7 +125,7 @@ func TestServerRefusesTheSubscription(t *testing.T) {
 }
 
 // silent listens, and answers nothing.
-func silent(t *testing.T) string {
+func silent(t testing.TB) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	locktest.Must(t, err)

@@ -83,7 +83,7 @@ var providers = []string{"CredentialsProvider", "CredentialsProviderContext", "S
 var clientOf = regexp.MustCompile(`(?m)^id=(\d+) .* sub=(\d+) .* user=(\w+) `)
 
 // connections returns the ids of the connections of some users, by "user requests" or "user subscription".
-func connections(t *testing.T, c *locktest.Cluster) []map[string]string {
+func connections(t testing.TB, c *locktest.Cluster) []map[string]string {
 	t.Helper()
 	all := make([]map[string]string, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -104,10 +104,11 @@ func connections(t *testing.T, c *locktest.Cluster) []map[string]string {
 // The password of a user changes under load, and later its name, while leases are held: no lease is
 // lost and no call fails. A streaming provider's credentials reach the connection that is there. The
 // other providers are asked at the next connection.
-func TestCredentialsChangeUnderLoad(t *testing.T) {
+func TestCredentialsChangeUnderLoad(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	for _, option := range providers {
-		t.Run(option, func(t *testing.T) {
+		t.Run(option, func(t *redistest.T) {
 			t.Parallel()
 			c := locktest.Start(t, 3)
 			onAll := func(args ...any) {
@@ -213,7 +214,8 @@ func TestCredentialsChangeUnderLoad(t *testing.T) {
 
 // New credentials that a master refuses, and errors of the provider, are warnings that name the
 // provider. The lease stays.
-func TestStreamingCredentialsAreRefused(t *testing.T) {
+func TestStreamingCredentialsAreRefused(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.Start(t, 1)
 	locktest.Must(t, c.Nodes[0].Do(t.Context(), "acl", "setuser", "app", "on", ">right", "~*", "&*", "+@all").Err())
 	provider := newTokens("app", "right")
@@ -243,7 +245,8 @@ func TestStreamingCredentialsAreRefused(t *testing.T) {
 
 // What other clients of a server have made of its INFO does not matter: an error of each command is a
 // line in it, up to Redis 7.2.4.
-func TestServerWithALargeINFO(t *testing.T) {
+func TestServerWithALargeINFO(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	for _, n := range c.Nodes[:2] {

@@ -21,7 +21,7 @@ type liar struct {
 	told   atomic.Int64
 }
 
-func newLiar(t *testing.T, master string) *liar {
+func newLiar(t testing.TB, master string) *liar {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	locktest.Must(t, err)
@@ -72,7 +72,8 @@ func (l *liar) serve(client net.Conn) {
 // process and the other masters go on.
 //
 // Source: ALGORITHM section 8, "Client side".
-func TestMasterThatTalksGarbage(t *testing.T) {
+func TestMasterThatTalksGarbage(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	c := locktest.Start(t, 3)
 	liars := make([]*liar, 3)
@@ -89,7 +90,7 @@ func TestMasterThatTalksGarbage(t *testing.T) {
 		"nothing but bytes":       string(make([]byte, 1<<15)),
 		"another reply":           "+OK\r\n",
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			l := locktest.Open(t, addrs, redlock.WithLogger(nil), redlock.WithMasterTimeout(500*time.Millisecond))
 			c.Warm(t, l)
 			holder := locktest.Open(t, c.Addrs, redlock.WithLogger(nil))

@@ -19,12 +19,12 @@ import (
 
 // plain is a client in another language, as docs/other-languages.md has it: it runs the scripts of that page.
 type plain struct {
-	t                        *testing.T
+	t                        testing.TB
 	nodes                    []*redis.Client
 	acquire, extend, release *redis.Script
 }
 
-func newPlain(t *testing.T, nodes []*redis.Client, maxTTL time.Duration) *plain {
+func newPlain(t testing.TB, nodes []*redis.Client, maxTTL time.Duration) *plain {
 	t.Helper()
 	page, err := os.ReadFile("../../docs/other-languages.md")
 	locktest.Must(t, err)
@@ -57,7 +57,8 @@ func (p *plain) want(n int, s *redis.Script, args ...any) {
 }
 
 // The clients exclude each other, and neither releases the other's lock.
-func TestOtherLanguages(t *testing.T) {
+func TestOtherLanguages(outer *testing.T) {
+	t := redistest.Timed(outer)
 	c := locktest.StartFor(t, redlock.DefaultTTL, 3)
 	p, l := newPlain(t, c.Nodes, redlock.DefaultMaxTTL), locktest.Open(t, c.Addrs)
 	p.want(3, p.acquire, "plain", 9000)
@@ -97,7 +98,8 @@ func TestOtherLanguages(t *testing.T) {
 // A master that restarted has no vote for a plain client either: neither with old data, nor
 // empty, nor when a client of this library has begun its quarantine. Nor has a master a vote for a TTL that is longer
 // than its quarantine.
-func TestOtherLanguagesInAQuarantine(t *testing.T) {
+func TestOtherLanguagesInAQuarantine(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	const ttl = 3 * time.Second
 	c := locktest.StartFor(t, ttl, 3)

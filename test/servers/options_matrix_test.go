@@ -42,7 +42,7 @@ type column struct {
 }
 
 // columns are the options of NewFromOptions, each by itself, and those of whole clients.
-func columns(t *testing.T, ca *authority, sentinelOf func(addr string) string) []column {
+func columns(t testing.TB, ca *authority, sentinelOf func(addr string) string) []column {
 	issued, err := tls.X509KeyPair(ca.issue())
 	locktest.Must(t, err)
 	var mu sync.Mutex
@@ -113,7 +113,7 @@ var says = [troubles]string{
 
 // cell is one case of the matrix: one way to give options, in one trouble, of one master or of all.
 type cell struct {
-	t       *testing.T
+	t       testing.TB
 	number  int
 	column  column
 	trouble trouble
@@ -323,7 +323,8 @@ func (c *cell) connected(g *gate, i int) bool {
 
 // Each option of NewFromOptions is run against real servers in each trouble, for both connections of a
 // Locker. One master in trouble is not noticed by callers. Of all masters, the error says what it is.
-func TestOptionsMatrix(t *testing.T) {
+func TestOptionsMatrix(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	ca := newAuthority(t)
 	servers := make([]*server, 3)
@@ -386,7 +387,8 @@ func TestFailoverClientsHaveOneAddress(t *testing.T) {
 }
 
 // The address of a Sentinel is a mistake that no waiting ends, and the error says what it is.
-func TestSentinelIsNoMaster(t *testing.T) {
+func TestSentinelIsNoMaster(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addr := startSentinel(t, redistest.Addrs(redistest.Masters(t, 1))[0])
 	for _, url := range []string{"redis://" + addr, "redis://" + addr + "/3"} {
 		locker, err := redlock.New([]string{url})
@@ -400,7 +402,7 @@ func TestSentinelIsNoMaster(t *testing.T) {
 }
 
 // startSentinel starts a Sentinel that knows a master as "m", and returns its address.
-func startSentinel(t *testing.T, master string) string {
+func startSentinel(t testing.TB, master string) string {
 	t.Helper()
 	binary, err := masters.LookPath()
 	locktest.Must(t, err)

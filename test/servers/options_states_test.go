@@ -25,7 +25,8 @@ import (
 
 // Each option of the library is run on real masters: while two of three are well, refuse, hang or want another password,
 // with a Locker that was connected before and with a new one, and when they are well again.
-func TestOptionsInEachState(t *testing.T) {
+func TestOptionsInEachState(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	noTrace := func(context.Context, string, string) func(*redlock.Lease, error) { return nil }
@@ -55,42 +56,40 @@ func TestOptionsInEachState(t *testing.T) {
 			t.Errorf("%s is not run here", name)
 		}
 	}
-	says := func(args ...any) func(*testing.T, *masters.Process) {
-		return func(t *testing.T, p *masters.Process) {
+	says := func(args ...any) func(testing.TB, *masters.Process) {
+		return func(t testing.TB, p *masters.Process) {
 			locktest.Must(t, redistest.Client(t, p.Addr()).Do(t.Context(), args...).Err())
 		}
 	}
-	asAdmin := func(t *testing.T, p *masters.Process, args ...any) {
+	asAdmin := func(t testing.TB, p *masters.Process, args ...any) {
 		c := redis.NewClient(&redis.Options{Addr: p.Addr(), Username: "admin", Password: "any"})
 		locktest.Must(t, errors.Join(c.Do(t.Context(), args...).Err(), c.Close()))
 	}
 	for _, state := range []struct {
 		name       string
-		fault, end func(*testing.T, *masters.Process)
+		fault, end func(testing.TB, *masters.Process)
 		want       error
 	}{
-		{"well", func(*testing.T, *masters.Process) {}, func(*testing.T, *masters.Process) {}, nil},
+		{"well", func(testing.TB, *masters.Process) {}, func(testing.TB, *masters.Process) {}, nil},
 		{"refusing", says("config", "set", "maxmemory", "1"), says("config", "set", "maxmemory", "0"), redlock.ErrNoQuorum},
 		{
-			"hanging", func(t *testing.T, p *masters.Process) { locktest.Must(t, p.Pause()) },
-			func(t *testing.T, p *masters.Process) { locktest.Must(t, p.Resume()) }, redlock.ErrNoQuorum,
+			"hanging", func(t testing.TB, p *masters.Process) { locktest.Must(t, p.Pause()) },
+			func(t testing.TB, p *masters.Process) { locktest.Must(t, p.Resume()) }, redlock.ErrNoQuorum,
 		},
 		{
-			"wrong", func(t *testing.T, p *masters.Process) {
+			"wrong", func(t testing.TB, p *masters.Process) {
 				says("acl", "setuser", "admin", "on", "nopass", "~*", "&*", "+@all")(t, p)
 				asAdmin(t, p, "config", "set", "requirepass", "another")
 				asAdmin(t, p, "client", "kill", "type", "normal")
-			}, func(t *testing.T, p *masters.Process) { asAdmin(t, p, "config", "set", "requirepass", "") }, redlock.ErrMasters,
+			}, func(t testing.TB, p *masters.Process) { asAdmin(t, p, "config", "set", "requirepass", "") }, redlock.ErrMasters,
 		},
 	} {
-		t.Run(state.name, func(t *testing.T) {
+		t.Run(state.name, func(t *redistest.T) {
 			t.Parallel()
 			c := locktest.StartNew(t, 3)
 			lockers := make(map[string]*redlock.Locker)
 			open := func(name string) *redlock.Locker {
-				l, err := redlock.New(c.Addrs, redlock.WithLogger(nil), redlock.WithKeyPrefix(name+":"), options[name](c.Addrs))
-				locktest.Must(t, err)
-				return l
+				return locktest.Open(t, c.Addrs, redlock.WithLogger(nil), redlock.WithKeyPrefix(name+":"), options[name](c.Addrs))
 			}
 			for name := range options {
 				l := open(name)
@@ -149,7 +148,7 @@ func TestOptionsInEachState(t *testing.T) {
 }
 
 // exportedOptions returns the names of the functions of the root package that return an option.
-func exportedOptions(t *testing.T) (names []string) {
+func exportedOptions(t testing.TB) (names []string) {
 	t.Helper()
 	files, err := filepath.Glob("../../*.go")
 	locktest.Must(t, err)

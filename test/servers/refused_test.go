@@ -33,7 +33,7 @@ type metered struct {
 	lies     atomic.Bool // the next command that it refuses is carried out all the same
 }
 
-func meter(t *testing.T, upstream string) *metered {
+func meter(t testing.TB, upstream string) *metered {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,8 @@ func readCommand(in *bufio.Reader) (string, error) {
 // the next attempt is granted.
 //
 // Source: ALGORITHM section 5, "Refusals".
-func TestRefusedIsAskedSeldom(t *testing.T) {
+func TestRefusedIsAskedSeldom(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	for _, test := range []struct {
 		name       string
@@ -150,7 +151,7 @@ func TestRefusedIsAskedSeldom(t *testing.T) {
 		}, []int{1, 100}, "upstream failure"},
 	} {
 		for _, n := range test.resources[:redistest.Rounds(1, len(test.resources))] {
-			t.Run(fmt.Sprintf("%s, %d callers", test.name, n), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, %d callers", test.name, n), func(t *redistest.T) {
 				t.Parallel()
 				procs := locktest.Masters(t, 3)
 				var clients []*redis.Client
@@ -216,7 +217,8 @@ func TestRefusedIsAskedSeldom(t *testing.T) {
 // the proxy passes requests on again.
 //
 // Source: ALGORITHM section 5, "Refusals".
-func TestRefusedAlthoughCarriedOut(t *testing.T) {
+func TestRefusedAlthoughCarriedOut(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	procs := locktest.Masters(t, 3)
 	var meters []*metered
@@ -262,7 +264,8 @@ func TestRefusedAlthoughCarriedOut(t *testing.T) {
 // command it is about.
 //
 // Source: ALGORITHM section 5, "Refusals".
-func TestRefusedForGood(t *testing.T) {
+func TestRefusedForGood(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	redistest.Server(t)
 	type refusal struct {
@@ -288,7 +291,7 @@ func TestRefusedForGood(t *testing.T) {
 	list = append(list, refusal{name: "a database that the server lacks", path: "/99", word: "unsupported", text: "out of range"},
 		refusal{name: "protected mode", says: "DENIED Redis is running in protected mode because it is", word: "permission", text: "protected mode"})
 	for _, test := range list {
-		t.Run(test.name, func(t *testing.T) {
+		t.Run(test.name, func(t *redistest.T) {
 			t.Parallel()
 			var urls []string
 			for _, p := range redistest.Masters(t, 3, test.args...) {

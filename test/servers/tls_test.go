@@ -100,7 +100,8 @@ func (a *authority) master(args ...string) (p *masters.Process, tlsAddr string) 
 
 // Masters use TLS and ask for a client certificate: with a valid certificate everything works, with an
 // invalid one no request gets through.
-func TestTLS(t *testing.T) {
+func TestTLS(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	ca := newAuthority(t)
 	var addrs []string
@@ -138,21 +139,21 @@ func TestTLS(t *testing.T) {
 		"no client certificate": {&tls.Config{RootCAs: ca.pool()}, "certificate required"},
 		"a version before 1.2":  {&tls.Config{RootCAs: ca.pool(), Certificates: []tls.Certificate{client}, MaxVersion: tls.VersionTLS11}, "no supported versions"},
 	} {
-		t.Run(name, func(t *testing.T) {
+		t.Run(name, func(t *redistest.T) {
 			l := with(wrong.config)
 			refused(t, l, wrong.says)
 			_, err := l.Lock(t.Context(), "r") // no waiting ends that
 			locktest.WantErr(t, err, redlock.ErrMasters)
 		})
 	}
-	t.Run("rediss:// with the authorities of the system", func(t *testing.T) {
+	t.Run("rediss:// with the authorities of the system", func(t *redistest.T) {
 		refused(t, locktest.Open(t, []string{"rediss://" + addrs[0]}), "unknown authority")
 	})
 }
 
 // refused waits until the error of TryLock gives the reason: the first call may return before the end
 // of the handshake.
-func refused(t *testing.T, l *redlock.Locker, says string) {
+func refused(t testing.TB, l *redlock.Locker, says string) {
 	t.Helper()
 	redistest.Eventually(t, 10*time.Second, func() bool {
 		_, err := l.TryLock(t.Context(), "r")
@@ -163,7 +164,8 @@ func refused(t *testing.T, l *redlock.Locker, says string) {
 
 // Neither the password nor the token of a lease is in any error, in any event, or in what go-redis
 // logs.
-func TestSecretsAreNotTold(t *testing.T) {
+func TestSecretsAreNotTold(outer *testing.T) {
+	t := redistest.Timed(outer)
 	const password = "correct-horse-battery"
 	c := locktest.Start(t, 3)
 	for _, n := range c.Nodes {

@@ -4,9 +4,11 @@ import (
 	"testing"
 
 	"go.uber.org/goleak"
+
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
 // Source: ALGORITHM section 13, I11.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }

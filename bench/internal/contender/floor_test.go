@@ -10,10 +10,11 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
 
 // A floor without a quorum would be too low.
-func TestFloorNeedsAQuorum(t *testing.T) {
+func TestFloorNeedsAQuorum(outer *testing.T) {
+	t := redistest.Timed(outer)
 	list := redistest.Masters(t, 3)
 	f, err := dialFloor(t.Context(), redistest.Addrs(list))
 	if err != nil {

@@ -178,7 +178,8 @@ func TestJain(t *testing.T) {
 }
 
 // A script is one command, whatever it calls.
-func TestUsage(t *testing.T) {
+func TestUsage(outer *testing.T) {
+	t := redistest.Timed(outer)
 	addr := redistest.Masters(t, 1)[0].Addr()
 	s, err := NewServers(t.Context(), []string{addr})
 	if err != nil {
@@ -219,4 +220,4 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
