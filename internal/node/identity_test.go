@@ -184,3 +184,22 @@ func TestReadInfo(t *testing.T) {
 		}
 	}
 }
+
+// A first replica, and the end of what was kept for replicas, change the replication id of the same master. A promotion
+// makes it another one.
+func TestIdentityOfAMasterWithReplicas(t *testing.T) {
+	of := func(replid, second string) string {
+		return ParseInfo("run_id:0123456789abcdef01\r\nmaster_replid:" + replid + "\r\nsecond_repl_offset:" + second + "\r\n").Identity()
+	}
+	alone, attached, promoted, later := of("a", "-1"), of("b", "-1"), of("c", "17"), of("d", "-1")
+	for _, test := range []struct {
+		known, present string
+		same           bool
+	}{
+		{alone, attached, true}, {attached, promoted, false}, {promoted, promoted, true}, {promoted, later, true}, {promoted, of("e", "18"), false},
+	} {
+		if got := isSame(test.known, test.present); got != test.same {
+			t.Errorf("known as %s, now %s: got that it is the same master: %v, want %v", test.known, test.present, got, test.same)
+		}
+	}
+}
