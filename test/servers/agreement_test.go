@@ -348,3 +348,38 @@ func TestMarkerOfAnotherProgram(outer *testing.T) {
 	l := w.locker("l", [3]int{0, 1, 2}, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
 	used(t, l, "r") // after a quarantine
 }
+
+// MaxTTL is raised as docs/operations.md, "Changes", says: first the value everywhere, then the TTLs. It is lowered in the
+// other order. At each stage a holder loses a master of its quorum, which comes back empty, to a client that starts then: a
+// master that both have reached tells the client nothing.
+//
+// Source: ALGORITHM section 8, "Not caught", (c).
+func TestMaxTTLChanges(t *testing.T) {
+	t.Parallel()
+	type deployed struct{ maxTTL, ttl time.Duration }
+	before := deployed{500 * time.Millisecond, 500 * time.Millisecond}
+	between := deployed{2 * time.Second, 500 * time.Millisecond}
+	after := deployed{2 * time.Second, 2 * time.Second}
+	w := newNetwork(t, 3)
+	w.lose("holder", "c")
+	w.lose("other", "a")
+	client := func(name string, d deployed) *redlock.Locker {
+		return w.locker(name, [3]int{0, 1, 2}, redlock.WithTTL(d.ttl), redlock.WithMaxTTL(d.maxTTL), redlock.WithMasterTimeout(d.ttl/4), redlock.WithoutRenewal(), redlock.WithLogger(nil))
+	}
+	for i, stage := range [][2]deployed{
+		{before, between}, {between, before}, {between, after}, {after, between},
+		{after, between}, {between, after}, {between, before}, {before, between},
+	} {
+		holder := client("holder", stage[0])
+		held, err := holder.Lock(t.Context(), "r")
+		locktest.Must(t, err)
+		locktest.Must(t, errors.Join(w.nodes[1].Kill(), w.nodes[1].Restart()))
+		other := client("other", stage[1])
+		lease, err := other.Lock(t.Context(), "r")
+		if left := held.Validity(); left > 0 {
+			t.Errorf("stage %d: two holders: %v of the first one's validity was left", i, left)
+		}
+		locktest.Must(t, err)
+		locktest.Must(t, errors.Join(lease.Unlock(t.Context()), other.Close(), holder.Close()))
+	}
+}
