@@ -42,13 +42,21 @@ var (
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
 	// ErrMasters reports that a master cannot take part until a person corrects that. If too many
-	// masters cannot, or one refuses the list of masters, [Locker.Lock] gives up. [Reason] returns why:
+	// masters cannot, or one refuses the list of masters or the version, [Locker.Lock] gives up. [Reason] returns why:
 	//
 	//   - "same_server": two addresses lead to one server, by another name or database number,
 	//     which would vote twice. To find that, the library needs INFO.
+	//   - "other_server": an address leads this client to one server, and other clients to another one, which
+	//     they use: a name with two addresses, or a server that was replaced before the former one had
+	//     ended. The votes of both would count as that of one master. The client that comes second goes without the vote of its
+	//     server until no client has heard the other one for a quarantine, 10.3 s by default. The
+	//     error has the run ids of both servers. To find that, the library needs INFO.
+	//   - "version": the clients of a master have another version of the protocol. This client takes no lease
+	//     until two quarantines after the last of them asked for votes there. The error says which side
+	//     to upgrade.
 	//   - "membership": other clients use a conflicting list of masters. A quorum
 	//     of that list and a quorum of this one can have no master in common, so two clients could
-	//     hold a resource at once. If one master has such a list in use, this client takes no lease until two
+	//     hold a resource at once. If one master that this client reaches has such a list in use, it takes no lease until two
 	//     quarantines, 20.6 s by default, after a client with the other list last asked there for votes. To change a
 	//     list, add a master, give that list to all clients, and then remove a master. The library
 	//     compares the addresses as they are written.
@@ -349,13 +357,14 @@ func (e *QuorumError) quorumAnswered() bool {
 	return n >= e.Need
 }
 
-// Permanent reports whether waiting cannot help: one master refuses the list of masters, or so many
-// masters can never vote that the others make no quorum. A master can never vote if it refuses the
-// type of the key, the user or a command, if no TLS connection with it is possible, if it is one
-// server with another master, or if it is a node of a Redis Cluster. [Locker.Lock] then gives up. A
-// replica does not count, as it may become a master.
+// Permanent reports whether waiting cannot help: one master refuses the list of masters or the version
+// of the library, or so many masters can never vote that the others make no quorum. A master can never
+// vote if it refuses the type of the key, the user or a command, if no TLS connection with it is
+// possible, if it is one server with another master, if other clients have another server at its
+// address, or if it is a node of a Redis Cluster. [Locker.Lock] then gives up. A replica does not
+// count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
-	return e.any(reason.Membership) || e.tooMany((*MasterError).hopeless)
+	return e.any(reason.Membership) || e.any(reason.Version) || e.tooMany((*MasterError).hopeless)
 }
 
 // any reports whether a master answered with an error.
@@ -498,7 +507,7 @@ var (
 //	detached                        the lease goes on elsewhere
 //	timeout, connection, late, key_missing
 //	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
-//	permission, unsupported, tls, membership, wrong_type, not_master, cluster_node, same_server
+//	permission, unsupported, tls, membership, wrong_type, not_master, cluster_node, same_server, other_server, version
 //	                                what a person has to correct, see ErrMasters
 //	stale                           of one master: another server answers at its address
 //	config, reentry, upgrade, closed

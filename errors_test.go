@@ -26,7 +26,7 @@ var sentinels = []error{
 
 // finer has the errors behind them. Each matches the sentinel in front of it.
 var finer = []error{
-	reason.SameServer, reason.Membership, reason.NotMaster, reason.ClusterNode, reason.Permission, reason.WrongType,
+	reason.SameServer, reason.OtherServer, reason.Version, reason.Membership, reason.NotMaster, reason.ClusterNode, reason.Permission, reason.WrongType,
 	reason.Expired, reason.Suspended, reason.QuorumLost, reason.Upgrade,
 }
 
@@ -293,6 +293,9 @@ func TestPermanent(t *testing.T) {
 		{3, []error{errHeldByOther, errNodeTimeout, node.ErrLate}, false},
 		{3, []error{wrong, denied}, true},
 		{3, []error{denied, errNodeTimeout, denied}, true},
+		{3, []error{&node.Contested{}, errNodeTimeout}, false},
+		{3, []error{&node.Contested{}, &node.Contested{}}, true},
+		{3, []error{&node.Version{}}, true},
 		{4, []error{wrong}, false},
 		{4, []error{wrong, wrong}, true},
 		{5, []error{wrong, denied}, false},
@@ -326,6 +329,9 @@ func TestReason(t *testing.T) {
 		{verdict(0, append(from(reason.Permission), from(reason.Permission)...), ErrNotAcquired, ErrNoQuorum), "permission"},
 		{verdict(0, append(from(reason.NotMaster), from(reason.NotMaster)...), ErrNotAcquired, ErrNoQuorum), "not_master"},
 		{verdict(0, append(from(reason.Membership), from(reason.WrongType)...), ErrNotAcquired, ErrNoQuorum), "membership"},
+		{verdict(0, append(from(&node.Contested{}), from(&node.Contested{})...), ErrNotAcquired, ErrNoQuorum), "other_server"},
+		{verdict(1, from(&node.Contested{}), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
+		{verdict(0, append(from(&node.Version{}), from(reason.NotMaster)...), ErrNotAcquired, ErrNoQuorum), "version"},
 		{verdict(1, from(node.Quarantine(time.Second)), ErrNotAcquired, ErrNoQuorum, ErrQuarantine), "quarantine"},
 		{ownReason("Too long a\xff word"), "other"},
 		{verdict(0, nil, ErrNotAcquired, context.Canceled), "canceled"},

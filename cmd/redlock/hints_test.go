@@ -26,6 +26,7 @@ var noState = map[string]string{
 	"\"no vote\" for minutes or hours":          "ends with that lease",
 	"`ErrMasters`, exit code 78":                "row \"has the list of masters\"",
 	"`ErrNoQuorum`, exit code 69":               "leads to \"Nothing is granted\"",
+	"\"leads this client to the server\"":       "leads to \"Nothing is granted\"",
 	"`OOM`, `MISCONF`":                          "leads to \"A master refuses to write\"",
 	"`EventMasterDown`":                         "row \"timeout\"",
 	"`EventMasterClockStepped`":                 "section \"A clock was stepped\"",
@@ -134,6 +135,21 @@ func TestHints(outer *testing.T) {
 			c.inUse(t)
 			c.env = append(c.env, mastersEnv+"="+strings.Join(redistest.Addrs(append(redistest.Masters(t, 2), c.list[0])), ","))
 		}, says: "has the list of masters", follow: func(_ testing.TB, c *cluster) { c.env = c.env[:1] }},
+		{name: "two servers behind an address", row: "`... leads this client to the server", fault: func(t testing.TB, c *cluster) {
+			c.inUse(t)
+			for _, m := range c.list[1:] { // as another client says all the time
+				must(t, redistest.Client(t, m.Addr()).HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "servers", "9999999999999 "+c.list[0].Addr()+" 0123456789abcdef\tweb-2").Err())
+			}
+		}, says: "server no vote: .* leads this client to the server with run id [0-9a-f]+..., and client web-2 to", hint: "end the other server", follow: func(t testing.TB, c *cluster) {
+			for _, m := range c.list[1:] {
+				must(t, redistest.Client(t, m.Addr()).HDel(t.Context(), redlock.DefaultKeyPrefix+"~guard", "servers").Err())
+			}
+		}},
+		{name: "a later version", row: "`clients with version", fault: func(t testing.TB, c *cluster) {
+			must(t, c.client(t).HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "protocol", fmt.Sprint("2 ", time.Now().Add(time.Hour).UnixMilli())).Err())
+		}, says: "no vote: clients with version 2 of the protocol are in use", hint: "upgrade this client", follow: func(t testing.TB, c *cluster) {
+			must(t, c.client(t).HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "protocol", "2 1").Err()) // none of them is left
+		}},
 		{name: "a clock", skewed: true, fault: func(t testing.TB, c *cluster) { must(t, c.list[0].StepClock(time.Minute)) },
 			says: "1m0s from the median", hint: "set the clock", follow: func(t testing.TB, c *cluster) { must(t, c.list[0].StepClock(-time.Minute)) }},
 		{name: "one of two clocks", skewed: true, fault: func(t testing.TB, c *cluster) {

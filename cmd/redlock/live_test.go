@@ -103,7 +103,7 @@ func TestTopOnATerminal(outer *testing.T) {
 	s.pressesUntil(" ", `(?m)^KEY .*\nmany:29 +a-fleet +HELD +[0-9.]+s +1 `) // first, once the waiter is in line
 	must(t, c.list[0].Restart())
 	s.pressesUntil("r", " no ")
-	s.awaits(`^    no vote for [0-9.]+m?s: it is new, or has lost data$`)
+	s.awaits(`^    no vote for [0-9.]+m?s: it is new, or may have lost keys$`)
 	s.awaits(`2 of 3 masters vote  quorum`)
 	s.types("+")
 	s.awaits(`every 30s`)

@@ -40,6 +40,8 @@ func (c *connection) withoutQuorum(err error) error {
 		hint = "give another KEY or --prefix"
 	case sameServer, "membership", "cluster_node":
 		hint = "correct --masters"
+	case "other_server":
+		hint = "make sure that each address leads all clients to one server"
 	}
 	if hint == "" {
 		return exitError{exitConfig, err}

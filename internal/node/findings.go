@@ -1,10 +1,13 @@
 package node
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // This file judges what a node said of itself when the library connected to it.
@@ -81,10 +84,12 @@ func (s *Set) Findings(a *Audit) []Finding {
 	switch {
 	case a.MarkerErr == ErrGuardOff:
 		add(Notice, "guard", "the restart guard is off", "leave out WithoutRestartGuard")
+	case errors.Is(a.MarkerErr, reason.Version):
+		add(Failure, "guard", a.MarkerErr.Error(), "see docs/operations.md, Changes")
 	case a.MarkerErr != nil:
 		add(Failure, "guard", fmt.Sprintf("no vote: the marker cannot be read or written: %v", a.MarkerErr), "allow the script's commands, see the ACL line in docs/operations.md")
 	case a.Marker.Left > 0:
-		add(Failure, "guard", fmt.Sprintf("no vote for %v: it is new, or has lost data", tenths(a.Marker.Left)), s.QuarantineHint(a.Marker.Left))
+		add(Failure, "guard", fmt.Sprintf("no vote for %v: it is new, or may have lost keys", tenths(a.Marker.Left)), s.QuarantineHint(a.Marker.Left))
 	default:
 		add(OK, "guard", "has a vote", "")
 	}

@@ -91,5 +91,5 @@ var (
 	ErrGuardOff     = errors.New("the restart guard is off")
 
 	errVotelessOnDisk = errors.New("has restarted and has no vote, although this client trusts its disk: a client without WithTrustedDisk came first, or the data is gone")
-	errTrustedByOther = errors.New("has restarted and votes at once: a client with WithTrustedDisk, which this client lacks, came first, or Bootstrap was called")
+	errTrustedByOther = errors.New("has restarted or was replaced, and votes at once: a client with WithTrustedDisk, which this client lacks, came first, Bootstrap was called, or the address leads back to a server that was in use")
 )

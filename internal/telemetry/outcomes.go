@@ -63,6 +63,8 @@ var Outcomes = []Outcome{
 	{"not_master", OfAttempt | OfMaster, Lasting},
 	{"cluster_node", OfAttempt | OfMaster, Lasting},
 	{"same_server", OfAttempt | OfMaster, Lasting},
+	{"other_server", OfAttempt, Lasting},
+	{"version", OfAttempt, Lasting},
 	{"masters", OfAttempt | OfMaster, Lasting},
 	{"wrong_type", OfAttempt, Ticket},
 
