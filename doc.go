@@ -24,8 +24,10 @@
 //   - no clock, of a client or of a master, gains or loses more than half the factor of [WithDrift]
 //     over one TTL;
 //   - each master keeps its keys until they expire, or the library detects that it did not;
-//   - all clients have the same list of masters, the same key prefix and the same value of
-//     [WithMaxTTL], and no client has [WithoutRestartGuard].
+//   - all clients have the same masters, the same key prefix and the same value of [WithMaxTTL], and
+//     no client has [WithoutRestartGuard]. A master tells its clients of a conflicting list, of
+//     another server at an address, of a larger TTL and of another version of the protocol, see
+//     [ErrMasters]. Clients that reach no master in common are not told.
 //
 // The library detects that a master restarted, was flushed or was replaced. Such a master has no
 // vote during its quarantine, which is a little longer than the largest TTL: 10.3 s by default. A

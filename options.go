@@ -179,9 +179,13 @@ func WithMasterTimeout(d time.Duration) Option {
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24 hours.
 // A larger TTL is refused. All clients must have the same value, because it bounds how long a key can outlive its
 // holder: a master that may have lost keys is safe again after that time. A client with a larger value waits for
-// longer than the others until it counts such a master's vote. The others do so, too, once a client has asked for a
-// lease with a larger TTL than theirs, until the last such lease must be over: for about a quarter longer than that
-// TTL.
+// longer than the others until it counts such a master's vote.
+//
+// A client tells the masters the TTLs that it asks for, and they tell the others. A client that hears of a larger TTL
+// than its own value warns, and counts with it on all masters until two quarantines for it are over since it was last
+// asked for: 1.02 times the TTL and 100 ms each, by default. A client that no master has told counts with its own value. So
+// raise the value of all clients first, and their TTLs in a second deployment; go back in the other order, and wait
+// for the larger TTL in between.
 //
 // Source: ALGORITHM section 8, "MaxTTL".
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
@@ -189,13 +193,16 @@ func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxT
 // WithDrift sets the part of a TTL by which the clocks of a client and a master may run apart
 // during one lease: from [MinDrift] to [MaxDrift], by default [DefaultDrift], which is 1 %. Each
 // lease is shorter by that part and 2 ms. Raise it if a clock may be corrected by more than 0.5 %,
-// for example by chrony.
+// for example by chrony. Clients may have different values: each shortens its own leases by its own. The
+// quarantine of a master grows with the largest one, as with [WithMaxTTL].
 func WithDrift(factor float64) Option { return option(func(c *config) { c.drift = factor }) }
 
 // WithKeyPrefix sets the prefix of all keys on the masters: [DefaultKeyPrefix] by default, 256
 // bytes at most. Clients exclude each other only if they use the same prefix. [Locker.Lock]
 // describes the keys that it refuses. A prefix that was never used on the masters is a new
-// deployment: they have no vote for it during a quarantine.
+// deployment: they have no vote for it during a quarantine. No prefix in use should begin another one:
+// with "app:" and "app:eu:" the resource "eu:x" of the first has the keys of the resource "x" of the
+// second, but what the clients of one prefix find out about a master is not told to those of the other.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
 // WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
@@ -224,7 +231,8 @@ func isNil(source Clock) bool {
 // This is unsafe: if a master that helped to grant a lease comes back without the key, another
 // client can be granted the resource while the lease is valid. It is for tests, and for a single
 // master whose loss of data is meant to free all locks. The guard protects only if no client of the
-// masters has WithoutRestartGuard.
+// masters has WithoutRestartGuard: such a client does not tell the masters its list, its TTLs or which
+// servers it sees, and they compare nothing.
 //
 // If a client notices that a key was lost, there is an [EventKeyLost], and nothing else happens.
 // Clocks are watched all the same: if the clock of a master was stepped, this Locker does not count

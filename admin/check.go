@@ -82,7 +82,7 @@ type Master struct {
 //
 // If all masters have a vote for this client, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
 // masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum, or if one refuses the list
-// of masters, [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
+// of masters or the version, [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
 // take part. Warnings are in the report alone.
 //
 // The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it
@@ -289,7 +289,8 @@ func hintFor(err error, withTLS bool) string {
 //
 // Call it once, in the tool that sets the deployment up, and never at the start of a service: a
 // master that restarted empty looks like a new one then. If it gets its vote while a lease is held,
-// a second holder can be granted the resource.
+// a second holder can be granted the resource. The call also vouches that the servers which were at the
+// addresses of the masters before have ended.
 //
 // If a master does not answer, Bootstrap does nothing, and the error is a [*redlock.QuorumError]
 // that matches [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap
