@@ -78,7 +78,7 @@ var (
 	// stop. [Reason] returns why:
 	//
 	//   - "expired": the validity ran out, because no renewal was successful in time or the lease
-	//     had none.
+	//     had none. If the last renewal failed, errors.As finds its [*QuorumError].
 	//   - "suspended": the validity ran out while this machine stood still, as the masters' clocks
 	//     showed afterwards.
 	//   - "quorum_lost": before the validity ran out, the masters reported that a quorum no longer
@@ -481,6 +481,27 @@ func notHeld(op, resource string, cause error) error {
 	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }
 
+// ranOut is the cause of a lease whose last renewal failed. It matches what the cause alone matches: an expired
+// lease is no call that found no quorum.
+type ranOut struct {
+	error
+	last *QuorumError
+}
+
+func (e *ranOut) Error() string {
+	return wire.Printable(fmt.Sprintf("%v; last renewal: %s", e.error, strings.Join(e.last.inShort(), "; ")))
+}
+func (e *ranOut) Unwrap() error { return e.error }
+
+// As has errors.As find the verdict on the last renewal.
+func (e *ranOut) As(target any) bool {
+	verdict, is := target.(**QuorumError)
+	if is {
+		*verdict = e.last
+	}
+	return is
+}
+
 // lostBecause returns the cause with which the context of a lost lease ends.
 func lostBecause(why error) error { return errorf("%w: %w", ErrLost, why) }
 
@@ -523,7 +544,7 @@ func Reason(err error) string {
 		return ""
 	}
 	var verdict *QuorumError
-	if errors.As(err, &verdict) { // what single nodes answered is not the result of the round
+	if !errors.Is(err, reason.Expired) && errors.As(err, &verdict) { // what single nodes answered is not the result of the round
 		err = errors.Join(verdict.Reasons...)
 		if verdict.tooMany((*MasterError).excluded) {
 			err = errors.Join(err, verdict.Masters[slices.IndexFunc(verdict.Masters, (*MasterError).excluded)])

@@ -342,6 +342,7 @@ func TestReason(t *testing.T) {
 		{endedBy(canceled(errors.New("because"))), "canceled"},
 		{errLostExpired, "expired"},
 		{errLostStill, "suspended"},
+		{&ranOut{errLostExpired, &QuorumError{Op: "extend", Reasons: []error{ErrNoQuorum}}}, "expired"},
 		{errLostQuorum, "quorum_lost"},
 		{errLostMaxHold, "max_hold"},
 		{errClosedHeld, "closed"},

@@ -41,7 +41,8 @@ type grant struct {
 
 // renewal counts the renewals of a lease, and has its place in the renewer.
 type renewal struct {
-	count int // renewals and calls of Extend that were successful
+	count int          // renewals and calls of Extend that were successful
+	last  *QuorumError // the verdict on the last round; nil if that was successful
 
 	slot int     // place in the renewer's heap; guarded by the renewer's mutex
 	due  instant // when the renewer looks at the lease; guarded by the renewer's mutex

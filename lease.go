@@ -167,12 +167,11 @@ func (le *Lease) Context() context.Context { return le.made().context() }
 // it reports the end even before the lease's context has ended.
 func (le *Lease) Err() error {
 	le.made().grant.mu.Lock()
-	over := le.over
-	le.grant.mu.Unlock()
-	if over == nil && le.grant.validity() <= 0 {
-		return errLostExpired
+	defer le.grant.mu.Unlock()
+	if le.over == nil && le.grant.validity() <= 0 {
+		return le.grant.withLastLocked(errLostExpired)
 	}
-	return over
+	return le.over
 }
 
 // Within returns a context for work under the lease. It ends with ctx or with the lease, whichever

@@ -177,6 +177,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		g.setDeadlineLocked(rd.start, rd.ttl)
 		g.term.renewed(rd.start)
 		g.renewal.count++
+		g.renewal.last = nil
 		g.pool.events.round(EventExtended, g, nil)
 		g.pool.noteRenewal(nil)
 		if !g.manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
@@ -186,6 +187,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 		rd.concludeLocked(impossible)
 		g.term.failed(now)
 		failed := g.roundErrorLocked(rd)
+		g.renewal.last = failed
 		g.pool.events.round(EventExtendFailed, g, failed)
 		g.pool.noteRenewal(failed)
 	}
@@ -323,9 +325,17 @@ func (g *grant) dueLocked() instant { return g.term.due(g.pool.stood()) }
 // expireLocked ends the lease if its validity is over at now.
 func (g *grant) expireLocked(now instant) (after []func()) {
 	if cause := g.term.expired(now, g.pool.stood()); cause != nil {
-		return g.endLocked(cause, now)
+		return g.endLocked(g.withLastLocked(cause), now)
 	}
 	return nil
+}
+
+// withLastLocked returns the cause of a lease that ran out, with the verdict on the last renewal if that failed.
+func (g *grant) withLastLocked(cause error) error {
+	if last := g.renewal.last; last != nil && errors.Is(cause, reason.Expired) {
+		return &ranOut{cause, last}
+	}
+	return cause
 }
 
 // endLocked ends the lease. The caller runs the result after it has unlocked the mutex; that

@@ -303,6 +303,10 @@ func TestRow11HolderCutOff(outer *testing.T) {
 			redistest.Broken(t, "another holder was granted the resource before the lease's context ended")
 		}
 		locktest.WantErr(t, context.Cause(ctx), redlock.ErrLost, reason.Expired)
+		var last *redlock.QuorumError // which has the text of each master's answer to the last renewal
+		if text := context.Cause(ctx).Error(); !errors.As(context.Cause(ctx), &last) || last.Op != "extend" || !strings.HasSuffix(text, ": timeout") {
+			t.Errorf("got %v with the verdict %v, want a verdict on the last renewal: timeout", text, last)
+		}
 		if next.Fence() <= le.Fence() {
 			redistest.Broken(t, fmt.Sprintf("fence %d after %d", next.Fence(), le.Fence()))
 		}
