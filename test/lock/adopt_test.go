@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 const moved = "moved"
@@ -175,6 +176,34 @@ func TestAdoptWhatIsNotHeld(outer *testing.T) {
 	everywhere(c, t)
 	locktest.Must(t, le.Unlock(t.Context()))
 	c.Empty(t, key)
+}
+
+// A release by a token whose replies are lost is sent again, and finds its own mark: that confirms it.
+//
+// Source: ALGORITHM section 2, "idempotent", and section 6, "By token".
+func TestReleaseTokenTwice(outer *testing.T) {
+	t := redistest.Timed(outer)
+	c := locktest.StartProxied(t, 3)
+	l, heir := locktest.Open(t, c.Via), locktest.Open(t, c.Via, redlock.WithMasterTimeout(2*time.Second))
+	c.Cluster.Warm(t, heir)
+	le := locktest.Lock(t, l, moved)
+	everywhere(c.Cluster, t)
+	locktest.Must(t, le.Detach())
+	for _, p := range c.Proxies {
+		p.HoldNextRequest([]byte(wire.Requests.Hash), 200*time.Millisecond)
+	}
+	done := make(chan error, 1)
+	go func() { done <- heir.ReleaseToken(t.Context(), moved, le.Token()) }()
+	for _, p := range c.Proxies {
+		redistest.Eventually(t, 5*time.Second, func() bool { return p.Stats().Held > 0 }, "the release is on its way")
+		p.LoseNextReply()
+	}
+	for _, p := range c.Proxies {
+		redistest.Eventually(t, 5*time.Second, func() bool { return p.Stats().Lost > 0 }, "its reply is lost")
+		p.ResetAll()
+	}
+	locktest.Must(t, <-done)
+	c.Empty(t, "redlock:"+moved)
 }
 
 func TestAdoptWithBadArguments(outer *testing.T) {
