@@ -94,7 +94,8 @@ type call struct {
 	done   <-chan struct{} // of ctx
 	config lockConfig
 	began  time.Time
-	lease  *handle // guarded by the mutex of the lines until the caller has left its line
+	lease  *handle         // guarded by the mutex of the lines until the caller has left its line
+	refuse map[string]bool // of several resources, those whose keys hold something that is no lock
 }
 
 // waitFor waits until it has a lease, or until the call ends without one: it tells the observer then.
@@ -132,7 +133,7 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 			p.rest(asked(c.Key()), c, next.How.Number)
 		case line.Ask:
 			if lc.several > 0 {
-				resource = lc.chosen(c.Key(), next.How.OneOf)
+				resource = c.Call.chosen(c.Key(), next.How.OneOf)
 			}
 			g, f := p.attempt(ctx, resource, lc, c, next)
 			if f == nil {
@@ -151,12 +152,26 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 	}
 }
 
-// chosen returns the resource, of several, for the next attempt of a line: that with the number, or any.
-func (c *lockConfig) chosen(key line.Key, number int) string {
-	if number == 0 || number > c.several { // another client gives the resources another number
-		number = 1 + rand.N(c.several)
+// chosen returns the resource, of several, for the next attempt of a line: that with the number, or any. Another client
+// may give the resources another number.
+func (c *call) chosen(key line.Key, number int) string {
+	for several := c.config.several; ; number = 1 + rand.N(several) {
+		if one := key.Resource + strconv.Itoa(number); number > 0 && number <= several && !c.refuse[one] {
+			return one
+		}
 	}
-	return key.Resource + strconv.Itoa(number)
+}
+
+// hasAnother reports whether a verdict that is permanent is about one of several resources alone, and others are left.
+func (c *call) hasAnother(resource string, verdict *QuorumError) bool {
+	if c.config.several == 0 || !verdict.any(reason.WrongType) {
+		return false
+	}
+	if c.refuse == nil {
+		c.refuse = make(map[string]bool)
+	}
+	c.refuse[resource] = true
+	return len(c.refuse) < c.config.several
 }
 
 // retryable notes the failure of an attempt by the head of a line. If the caller must stop
@@ -169,7 +184,7 @@ func (p *pool) retryable(ctx context.Context, resource string, c *caller, f *fai
 		}
 		return f.err
 	}
-	if f.verdict == nil || f.verdict.Permanent() || errors.Is(f.err, ErrClosed) {
+	if f.verdict == nil || f.verdict.Permanent() && !c.Call.hasAnother(resource, f.verdict) || errors.Is(f.err, ErrClosed) {
 		return f.err
 	}
 	var voteless time.Duration

@@ -184,7 +184,7 @@ const MaxAny = 1000
 // calls, for up to 128 calls of a process. The number of the resources has no effect on the time.
 // The first message joins the queue. So a resource that is free takes two round trips, and
 // [Locker.TryLock] of a resource that is likely to be free takes one. The errors are those of Lock.
-// [Shared] and [WithReentry] match [ErrConfig]. A caller that has one of the resources and waits for
+// [Shared] and [WithReentry] match [ErrConfig]. "wrong_type" ends the call only if all of the resources are like that. A caller that has one of the resources and waits for
 // another one can wait for ever.
 //
 // Source: ALGORITHM section 10, "Any of several".

@@ -297,6 +297,7 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 	}
 	err = s.refused(redlock.ErrTaken)
 	var refused []int
+	wrong := 0                                  // permits whose keys hold something that is no lock
 	defer func() { s.put(false, refused...) }() // tried last the next time
 	for ask := n; len(got) < n && most > 0 && ctx.Err() == nil; ask *= 2 {
 		if s.minHold {
@@ -320,7 +321,10 @@ func (s *Semaphore) try(ctx context.Context, n, most int) (got []*redlock.Lease,
 			case le == nil:
 				refused = append(refused, permits[i])
 				s.compare(errs[i])
-				if errors.Is(err, redlock.ErrTaken) {
+				if errors.Is(errs[i], reason.WrongType) {
+					wrong++
+				}
+				if errors.Is(err, redlock.ErrTaken) && (!errors.Is(errs[i], reason.WrongType) || wrong == s.Permits()) { // otherwise the others may be had
 					err = errs[i]
 				}
 			case len(got) < n:

@@ -160,6 +160,49 @@ func TestAcquireGoesOn(outer *testing.T) {
 }
 
 // Arguments that cannot work are refused before any master is asked.
+// A permit whose keys hold something that is no lock is not to be had. The others are, and it is an error only where all are like that.
+func TestPermitThatIsNoLock(outer *testing.T) {
+	t := redistest.Timed(outer)
+	c := locktest.Start(t, 3)
+	spoil := func(permit int) {
+		for _, n := range c.Nodes {
+			key := fmt.Sprintf("redlock:s~%d~fence", permit)
+			locktest.Must(t, n.Del(t.Context(), key).Err())
+			locktest.Must(t, n.RPush(t.Context(), key, "x").Err())
+		}
+	}
+	spoil(1)
+	first, second := newSemaphore(t, locktest.Open(t, c.Addrs), 3), newSemaphore(t, locktest.Open(t, c.Addrs), 3)
+	var work sync.WaitGroup
+	for _, s := range []*semaphore.Semaphore{first, first, second, second} {
+		work.Go(func() {
+			for range 25 {
+				lease, err := s.Acquire(t.Context(), 1)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				time.Sleep(time.Millisecond)
+				_ = lease.Unlock(t.Context())
+			}
+		})
+	}
+	work.Wait()
+	both, err := first.TryAcquire(t.Context(), 2)
+	locktest.Must(t, err)
+	if _, err := second.TryAcquire(t.Context(), 1); redlock.Reason(err) != "taken" {
+		t.Errorf("two permits are held, and one is no lock: got %v, want taken", err)
+	}
+	locktest.Must(t, both.Unlock(t.Context()))
+	spoil(2)
+	spoil(3)
+	for name, acquire := range map[string]func(context.Context, int) (*semaphore.Lease, error){"Acquire": first.Acquire, "TryAcquire": first.TryAcquire} {
+		if _, err := acquire(t.Context(), 1); redlock.Reason(err) != "wrong_type" {
+			t.Errorf("%s of permits that are no locks: got %v, want wrong_type", name, err)
+		}
+	}
+}
+
 func TestArguments(outer *testing.T) {
 	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))

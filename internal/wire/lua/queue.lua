@@ -285,7 +285,7 @@ local function attendAll(queue, several, who, polls, its)
     return 0
   end
   for i = 1, several do
-    if try('EXISTS', keys[i]) == 0 then
+    if try('EXISTS', keys[i]) == 0 and type(get(keys[i] .. '~fence')) ~= 'table' then -- no process could be granted it
       if not first(keys[i]) then break end
       if attend(keys[i], false, who) == who then return i end
     end
