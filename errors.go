@@ -538,7 +538,7 @@ var (
 // An error that matches several words has the word to act on: the answers of masters go before the
 // end of the context, and what a person has to correct goes before no_quorum. An error type of
 // another package can add a word, of a to z, 0 to 9 and "_", by a method Reason() string, which goes
-// before the last line of the list: package election adds not_leader and no_leader. More words may be added.
+// before the last line of the list: package election adds not_leader and no_leader, jobs too_late. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""

@@ -28,6 +28,9 @@ func TestVirtualLateMeanwhile(t *testing.T) {
 		})
 		_, err := j.LockAt(t.Context(), "r", due)
 		locktest.WantMatch(t, "LockAt", err, []error{jobs.ErrLate})
+		if word := redlock.Reason(err); word != "too_late" {
+			t.Errorf("LockAt: got the reason %q, want too_late", word)
+		}
 		j = newLockerWith(t, b.WarmLocker())
 		lock, err := j.LockAt(t.Context(), "r", due)
 		locktest.Must(t, err)

@@ -59,8 +59,13 @@ const (
 )
 
 // ErrLate is matched by the error of a run that did not begin within [Locker.Window] after its due
-// time. Another machine may have made the run.
-var ErrLate = errors.New("too late for the run")
+// time. Another machine may have made the run. [redlock.Reason] returns "too_late".
+var ErrLate error = tooLate{}
+
+type tooLate struct{}
+
+func (tooLate) Error() string  { return "too late for the run" }
+func (tooLate) Reason() string { return "too_late" }
 
 // Locker takes the locks of jobs. Call [New] to make one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
 type Locker struct {

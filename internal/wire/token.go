@@ -67,17 +67,27 @@ func IsLabel(text string) bool {
 }
 
 // LabelOf returns the label host:pid:program of a process. Characters that a shell or a label
-// treats specially become "_". The end is cut off so that a package can add a word of its own.
+// treats specially become "_". Of a label that is too long the middle of the host goes: the ends tell machines
+// apart. Then there is room for a package to add a word of its own.
 func LabelOf(host string, pid int, program string) string {
 	const most = MaxLabel - 16
 	if host == "" {
 		host = "unknown"
 	}
-	label := strings.Map(func(r rune) rune {
-		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._:-/@+=,", r) {
-			return r
-		}
-		return '_'
-	}, strings.ToValidUTF8(fmt.Sprintf("%s:%d:%s", host, pid, program), "_"))
-	return strings.ToValidUTF8(label[:min(len(label), most)], "") // without half a character
+	usable := func(text string) string {
+		return strings.Map(func(r rune) rune {
+			if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("._:-/@+=,", r) {
+				return r
+			}
+			return '_'
+		}, strings.ToValidUTF8(text, "_"))
+	}
+	host = usable(host)
+	rest := usable(fmt.Sprintf(":%d:%s", pid, program))
+	rest = rest[:min(len(rest), most/2)]
+	if over := len(host) + len(rest) - most; over > 0 {
+		head := (most - len(rest)) / 2
+		host = host[:head] + "+" + host[head+over+1:]
+	}
+	return strings.ToValidUTF8(host+rest, "") // without half a character
 }

@@ -11,8 +11,9 @@ func TestLabelOf(t *testing.T) {
 		{"", "nightly", "unknown:4711:nightly"},
 		{"a b\tc|d", "e\x1b[2J;rm", "a_b_c_d:4711:e__2J_rm"},
 		{"größe", "\xff", "größe:4711:_"},
-		{strings.Repeat("x", 60), "p", strings.Repeat("x", 48)},
-		{strings.Repeat("x", 47) + "ä", "p", strings.Repeat("x", 47)},
+		{"payments-reconciliation-worker-production-7d9f8b6c5d-x2x9z", "api", "payments-reconcilia+on-7d9f8b6c5d-x2x9z:4711:api"},
+		{strings.Repeat("x", 60), strings.Repeat("p", 60), "xxxxxxxxxxxx+xxxxxxxxxxx:4711:" + strings.Repeat("p", 18)},
+		{strings.Repeat("x", 16) + "ä" + strings.Repeat("y", 40), "program", strings.Repeat("x", 16) + "+" + strings.Repeat("y", 17) + ":4711:program"},
 	} {
 		if got := LabelOf(test.host, 4711, test.program); got != test.want || !IsLabel(got) {
 			t.Errorf("LabelOf(%q, 4711, %q) = %q, want %q, which is a label", test.host, test.program, got, test.want)
