@@ -90,6 +90,16 @@ func TestNamesInContrib(t *testing.T) {
 			t.Errorf("%s has no test in which it fires", m[1])
 		}
 	}
+	page, err := os.ReadFile("../docs/what-to-do.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range strings.Split(string(rules), "- alert: ")[1:] {
+		m := regexp.MustCompile(`runbook_url: "https://github.com/d0720281/redlock/blob/main/docs/what-to-do.md#([a-z-]+)"`).FindStringSubmatch(text)
+		if m == nil || !regexp.MustCompile(`(?mi)^## `+strings.ReplaceAll(m[1], "-", " ")+`$`).Match(page) {
+			t.Errorf("%s leads to no place in docs/what-to-do.md: %q", strings.Fields(text)[0], m)
+		}
+	}
 }
 
 // The alerts ask for the outcomes of the table that they are for, and for all of them.
