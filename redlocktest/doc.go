@@ -38,4 +38,7 @@
 // client that is cut off while another is not cannot be shown. These masters test what a
 // program does with its locks; that the locks themselves hold is shown by the tests of the
 // library, on real servers.
+//
+// A mock of a Locker that returns a zero [redlock.Lease] is of no use: methods of a zero Lease panic. Return leases of
+// a Locker on these masters.
 package redlocktest

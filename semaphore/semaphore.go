@@ -30,8 +30,9 @@
 // that only at the deadline.
 //
 // All clients should give a semaphore the same number of permits. If they do not, the largest
-// number that is in use holds. A client that meets a holder with another number logs that once: the
-// label of a permit's lease ends in "permits=K", see [redlock.WithOwner].
+// number that is in use holds. A client that a holder with another number refuses logs that once: the
+// label of a permit's lease ends in "permits=K", see [redlock.WithOwner]. Callers that wait their turn meet no
+// holder, so under load the line may not come.
 package semaphore
 
 import (
