@@ -94,6 +94,7 @@ type call struct {
 	done   <-chan struct{} // of ctx
 	config lockConfig
 	began  time.Time
+	told   time.Duration   // for how long the call had waited when the log last said so
 	lease  *handle         // guarded by the mutex of the lines until the caller has left its line
 	refuse map[string]bool // of several resources, those whose keys hold something that is no lock
 }
@@ -148,6 +149,7 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 				return nil, p.gaveUp(name, c, why)
 			}
 			p.outlasts()
+			p.waitsLong(name, c)
 		}
 	}
 }

@@ -290,6 +290,34 @@ func (p *pool) noteRenewal(failed *QuorumError) {
 	})
 }
 
+// The log has that a call waits for a holder after firstWait, and then each minute.
+const firstWait = 10 * time.Second
+
+// waitsLong is called when the head of a line has waited for a while. A lease of the process itself may be that of the
+// call's own request, which would wait for ever.
+func (p *pool) waitsLong(resource string, c *caller) {
+	waited := time.Since(c.Call.began)
+	if waited < firstWait || c.Call.told > 0 && waited < c.Call.told+time.Minute {
+		return
+	}
+	last := p.lastVerdict(p.lines.Standing(c))
+	if last == nil || !errors.Is(last, ErrTaken) {
+		return
+	}
+	c.Call.told = waited
+	holder, left := last.Holder()
+	level, text := slog.LevelInfo, "a call waits for another holder"
+	if p.holds(resource) {
+		level, text = slog.LevelWarn, "a call waits for a lease of its own process"
+	}
+	p.events.log(level, text, "resource", resource, "waited", waited.Round(time.Second), "holder", holder, "key_ends_in", left)
+}
+
+// holds reports whether the process has a lease of a resource.
+func (p *pool) holds(resource string) bool {
+	return slices.ContainsFunc(p.renewer.all(), func(g *grant) bool { return g.resource == resource && g.validity() > 0 })
+}
+
 // outlasts is called when a caller has waited for a while, perhaps without an attempt: while no
 // quorum is up none is made. That is an outage, whatever the last attempt has met.
 func (p *pool) outlasts() {

@@ -364,7 +364,7 @@ func (l *Locker) CheckResource(resource string) error {
 // [*QuorumError] of the last attempt.
 func (l *Locker) WhyWaiting(resource string) error {
 	held, why := l.made().pool.lines.WhyNot(resource)
-	if held {
+	if held || errors.Is(why, ErrTaken) && l.pool.holds(resource) { // the second of a reader's lease
 		return fmt.Errorf("%w in this process", ErrTaken)
 	}
 	return why

@@ -63,6 +63,7 @@ func TestVirtualNights(t *testing.T) {
 				message, _, _ := strings.Cut(line, "\"")
 				got[level+" "+message]++
 			}
+			delete(got, "INFO a call waits for another holder") // by chance: calls that wait for 10 s
 			for message := range got {
 				if _, known := want[message]; !known {
 					want[message] = [2]int{}
