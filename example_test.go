@@ -47,6 +47,27 @@ func ExampleLocker_Do() {
 	// Output: writing report:2026-11
 }
 
+// Code that is handed ctx alone finds the lease that protects it.
+func ExampleLeaseFrom() {
+	locker, stop := exampleLocker()
+	defer stop()
+	write := func(ctx context.Context) error { // some calls below Do
+		lease, ok := redlock.LeaseFrom(ctx)
+		if !ok {
+			return errors.New("write is for the holder of a lease")
+		}
+		fmt.Println("writes", lease.Resource(), "with a token:", lease.Fence() > 0)
+		return lease.Err()
+	}
+	ctx := context.Background()
+	fmt.Println(write(ctx))
+	fmt.Println(locker.Do(ctx, "stock:7", func(ctx context.Context, _ *redlock.Lease) error { return write(ctx) }))
+	// Output:
+	// write is for the holder of a lease
+	// writes stock:7 with a token: true
+	// <nil>
+}
+
 // One attempt, and how to handle its failure.
 func ExampleLocker_TryLock() {
 	locker, stop := exampleLocker()

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
@@ -434,10 +435,24 @@ type leaseContext struct {
 }
 
 func (c *leaseContext) Value(key any) any {
-	if key == any(c.lease.grant.pool) {
+	if key == any(c.lease.grant.pool) || key == (door.LeaseKey{}) {
 		return c
 	}
 	return c.Context.Value(key)
+}
+
+// LeaseFrom returns the lease that protects the work of ctx, for code that is handed ctx alone: ctx descends from the
+// context of [Locker.Do], of [Lease.Within] or of [Lease.Context]. The packages jobs, election and semaphore pass such
+// contexts on, too. Of nested leases LeaseFrom returns the innermost one. The lease may be over: see [Lease.Err].
+//
+// LeaseFrom reports false outside a lease, and where the innermost lease has several parts, no one of which protects
+// all of the work: LeaseFrom of package several returns that one.
+func LeaseFrom(ctx context.Context) (*Lease, bool) {
+	c, ok := ctx.Value(door.LeaseKey{}).(*leaseContext)
+	if !ok {
+		return nil, false
+	}
+	return &Lease{c.lease}, true
 }
 
 // heldIn returns the lease of resource that ctx descends from, or nil.

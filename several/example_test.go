@@ -26,6 +26,8 @@ func ExampleDo() {
 		for _, part := range lease.Parts() {
 			fmt.Println(part.Resource(), part.Mode())
 		}
+		inner, _ := several.LeaseFrom(ctx) // in code that is handed ctx alone
+		fmt.Println("rates have a token:", inner.Part("rates").Fence() > 0)
 		return ctx.Err()
 	})
 	fmt.Println(err)
@@ -33,5 +35,6 @@ func ExampleDo() {
 	// account:3 exclusive
 	// account:7 exclusive
 	// rates shared
+	// rates have a token: true
 	// <nil>
 }

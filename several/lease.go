@@ -49,14 +49,14 @@ func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
 func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
 	l := &Lease{ending: e, parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int { return strings.Compare(a.Resource(), b.Resource()) })
-	values, over := under(context.WithoutCancel(ctx), l.parts)
-	over()
-	l.ctx, l.end = context.WithCancelCause(values)
 	l.left.Store(int32(len(parts)))
 	for _, part := range l.parts {
 		same := *part
 		l.copies = append(l.copies, &same)
 	}
+	values, over := e.under(context.WithoutCancel(ctx))
+	over()
+	l.ctx, l.end = context.WithCancelCause(values)
 	for _, part := range l.parts {
 		e, ctx, resource := l.ending, part.Context(), part.Resource()
 		context.AfterFunc(ctx, func() { e.partEnded(resource, context.Cause(ctx)) })
@@ -138,19 +138,36 @@ func standing(parts []*redlock.Lease) (stand []*redlock.Lease) {
 	return stand
 }
 
-// under returns ctx with the values of the leases' contexts: a lock within it of a resource that
-// one of the leases has is refused as re-entry. Close keeps the leases until over is called.
-func under(ctx context.Context, leases []*redlock.Lease) (values context.Context, over func()) {
-	stops := make([]context.CancelFunc, len(leases))
-	for i, le := range leases {
+// under returns ctx with the values of the parts' contexts: a lock within it of a resource that one of
+// the parts has is refused as re-entry. Close keeps the parts until over is called.
+func (e *ending) under(ctx context.Context) (values context.Context, over func()) {
+	stops := make([]context.CancelFunc, len(e.copies))
+	for i, le := range e.copies {
 		ctx, stops[i] = le.Within(ctx)
 		ctx = context.WithoutCancel(ctx)
 	}
-	return ctx, func() {
+	if len(e.copies) > 1 {
+		ctx = context.WithValue(ctx, door.LeaseKey{}, e) // redlock.LeaseFrom must not choose a part
+	}
+	return context.WithValue(ctx, wholeKey{}, e), func() {
 		for _, stop := range stops {
 			stop()
 		}
 	}
+}
+
+// wholeKey is the key of the innermost lease of the package among the values of a context.
+type wholeKey struct{}
+
+// LeaseFrom returns the innermost lease of this package that protects the work of ctx, as
+// [redlock.LeaseFrom] does for a single lease. [Lease.Part] then has the fencing token of the resource
+// that the caller writes. A lease of package semaphore is one.
+func LeaseFrom(ctx context.Context) (*Lease, bool) {
+	e, ok := ctx.Value(wholeKey{}).(*ending)
+	if !ok {
+		return nil, false
+	}
+	return &Lease{ending: e, parts: e.copies}, true
 }
 
 // Parts returns the leases on the single resources, sorted by name. Each has a fencing token of its
@@ -186,21 +203,21 @@ func (l *Lease) within(ctx context.Context) (inside context.Context, end context
 	if l.ctx.Err() != nil {
 		cancel(context.Cause(l.ctx))
 	}
-	values, over := under(context.WithoutCancel(ctx), l.parts)
+	values, over := l.under(context.WithoutCancel(ctx))
 	return &valued{inner, values}, func() { stop(); cancel(nil) }, over
 }
 
-// valued is a context with the values of another one.
+// valued is a context with the values of another one, which has those of the context, too.
 type valued struct {
 	context.Context
 	values context.Context
 }
 
 func (v *valued) Value(key any) any {
-	if own := v.Context.Value(key); own != nil {
-		return own
+	if value := v.values.Value(key); value != nil {
+		return value
 	}
-	return v.values.Value(key)
+	return v.Context.Value(key) // what package context itself looks for
 }
 
 // Validity returns the shortest validity of the parts that were not given back, or the rest of

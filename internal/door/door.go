@@ -24,6 +24,10 @@ type Room struct {
 	TellBroken func(resource string, taken []string)
 }
 
+// LeaseKey is the key of the innermost lease among the values of a context, for redlock.LeaseFrom. A value that is not of
+// package redlock hides the leases outside.
+type LeaseKey struct{}
+
 // Made reports whether an argument is a Locker: it is not nil, and a *redlock.Locker was made by New. Package redlock sets
 // Made.
 var Made func(locker any) bool
