@@ -119,7 +119,7 @@ var (
 
 	// ErrConfig is matched by every error about an argument or option. The call sent nothing to a
 	// master, except for [Locker.Adopt], which compares its fencing token with the masters' clocks.
-	ErrConfig = errors.New("redlock: invalid configuration")
+	ErrConfig = reason.Config
 )
 
 // Answers of one node, beside those of attempt.go. They appear in MasterError.Err. No sentinel matches them, so that one

@@ -55,6 +55,9 @@ func (le *Lease) Mode() Mode {
 	return le.grant.modeLocked()
 }
 
+// Shared reports whether the lease is that of a reader.
+func (le *Lease) Shared() bool { return le.Mode() == ModeShared }
+
 // Downgrade makes an exclusive lease that of a reader: other readers can come, and no writer can
 // come in between. The right to write ends when Downgrade is called, and Fence returns the token of
 // a reader from then on. Downgrade then makes a round over the masters, as [Lease.Extend] does.

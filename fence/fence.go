@@ -36,7 +36,7 @@
 //
 //	error            the transaction of Tx       what to do
 //	ErrFenced        is rolled back              stop: the lease is over
-//	ErrArgument      has not begun, or is        correct the program
+//	ErrConfig        has not begun, or is        correct the program
 //	                 rolled back
 //	of the function  is rolled back              as the program decides
 //	of a statement   is rolled back              try again with the same lease, if it is held
@@ -56,6 +56,8 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 var (
@@ -63,11 +65,11 @@ var (
 	// call with the same token succeeds. A [*FencedError] has both tokens.
 	ErrFenced = errors.New("fence: a later holder has used the store")
 
-	// ErrArgument means that an argument cannot be right: nil, an empty resource, a token below 1, a
+	// ErrConfig is redlock.ErrConfig: an argument cannot be right. It is nil, an empty resource, a token below 1, a
 	// dialect that does not exist, a reader's token for a write, a pipeline in place of a client, a header
-	// without the token, or for the table of PostgreSQL a name that is not UTF-8 or has a zero byte. The
+	// without the token, or, for the table of PostgreSQL, a name that is not UTF-8 or has a zero byte. The
 	// store was not asked. A [Column] whose fence does not keep a token is one, too, after it was asked.
-	ErrArgument = errors.New("fence: wrong argument")
+	ErrConfig = reason.Config
 )
 
 // A FencedError has the token of the caller and the larger one that the store had seen. It
@@ -85,17 +87,16 @@ func (e *FencedError) Error() string {
 // Is reports whether target is [ErrFenced].
 func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 
-// A Lease tells the store what it has to know of a lease. A *redlock.Lease is one, with redlock.Mode as
-// M. So is a [Token]. A lease of package several or semaphore has one in each of its Parts.
+// A Lease tells the store what it has to know of a lease. A *redlock.Lease is one. So is a [Token]. A
+// lease of package several or semaphore has one in each of its Parts.
 //
-// Mode is "shared" for a reader and "exclusive" for a writer. The store compares the token of a
-// reader, and does not keep it: several readers have the same one.
+// A Lease with a method Shared() bool that returns true is that of a reader. The store compares the
+// token of a reader, and does not keep it: several readers have the same one.
 //
 // Source: ALGORITHM section 12, "Tokens".
-type Lease[M ~string] interface {
+type Lease interface {
 	Resource() string
 	Fence() int64
-	Mode() M
 }
 
 // A Token tells a service of a lease of another process. [NewToken], [FromHeader] and
@@ -106,13 +107,8 @@ type Token struct {
 	shared   bool
 }
 
-const (
-	modeExclusive = "exclusive"
-	modeShared    = "shared"
-)
-
 // NewToken returns the token of a writer: for a program that has got it from elsewhere, as from
-// $REDLOCK_FENCE of the command redlock. A wrong argument is an [ErrArgument] at the first use.
+// $REDLOCK_FENCE of the command redlock. A wrong argument is an [ErrConfig] at the first use.
 func NewToken(resource string, fence int64) Token { return Token{resource: resource, fence: fence} }
 
 // Resource returns the name of the resource.
@@ -121,12 +117,15 @@ func (t Token) Resource() string { return t.resource }
 // Fence returns the number.
 func (t Token) Fence() int64 { return t.fence }
 
-// Mode returns "shared" for the token of a reader, and otherwise "exclusive".
-func (t Token) Mode() string {
+// Shared reports whether the token is that of a reader.
+func (t Token) Shared() bool { return t.shared }
+
+// mode is what the header and the script of Redis call a reader or a writer.
+func (t Token) mode() string {
 	if t.shared {
-		return modeShared
+		return "shared"
 	}
-	return modeExclusive
+	return "exclusive"
 }
 
 // compare returns nil unless the store has seen a larger token.
@@ -137,15 +136,15 @@ func (t Token) compare(seen int64) error {
 	return nil
 }
 
-// in adds the name of the called function to an ErrArgument.
+// in adds the name of the called function to an ErrConfig.
 func in(name string, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("%w: %s: %s", ErrArgument, name, strings.TrimPrefix(err.Error(), ErrArgument.Error()+": "))
+	return fmt.Errorf("%w: fence: %s: %s", ErrConfig, name, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
 }
 
-func isNil(what string) error { return fmt.Errorf("%w: the %s is nil", ErrArgument, what) }
+func isNil(what string) error { return fmt.Errorf("%w: the %s is nil", ErrConfig, what) }
 
 // isNone reports whether a value is nil, or a pointer that is.
 func isNone(value any) bool {
@@ -153,29 +152,28 @@ func isNone(value any) bool {
 	return !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil()
 }
 
-// tokenOf returns what a lease is now. It reads the number before the mode: a lease that becomes a
+// tokenOf returns what a lease is now. It reads the number before Shared: a lease that becomes a
 // reader's in between is one, with the smaller number of its time as a writer.
-func tokenOf[M ~string](lease Lease[M]) (Token, error) {
+func tokenOf(lease Lease) (Token, error) {
 	if isNone(lease) {
 		return Token{}, isNil("lease")
 	}
 	t := Token{resource: lease.Resource(), fence: lease.Fence()}
-	mode := string(lease.Mode())
-	t.shared = mode == modeShared
+	if reader, may := lease.(interface{ Shared() bool }); may {
+		t.shared = reader.Shared()
+	}
 	switch {
 	case t.resource == "":
-		return t, fmt.Errorf("%w: a resource without a name", ErrArgument)
+		return t, fmt.Errorf("%w: a resource without a name", ErrConfig)
 	case t.fence < 1:
-		return t, fmt.Errorf("%w: token %d of %q is not positive", ErrArgument, t.fence, t.resource)
-	case !t.shared && mode != modeExclusive:
-		return t, fmt.Errorf("%w: mode %q of %q", ErrArgument, mode, t.resource)
+		return t, fmt.Errorf("%w: token %d of %q is not positive", ErrConfig, t.fence, t.resource)
 	}
 	return t, nil
 }
 
 // tokensOf returns the tokens of leases in the order of their resources, in which all
 // transactions lock them. Of one resource the largest token is the first, so that a smaller one is refused.
-func tokensOf[L Lease[M], M ~string](leases []L) ([]Token, error) {
+func tokensOf[L Lease](leases []L) ([]Token, error) {
 	tokens := make([]Token, 0, len(leases))
 	for _, lease := range leases {
 		t, err := tokenOf(lease)
@@ -185,7 +183,7 @@ func tokensOf[L Lease[M], M ~string](leases []L) ([]Token, error) {
 		tokens = append(tokens, t)
 	}
 	if len(tokens) == 0 {
-		return nil, fmt.Errorf("%w: no lease", ErrArgument)
+		return nil, fmt.Errorf("%w: no lease", ErrConfig)
 	}
 	slices.SortFunc(tokens, func(a, b Token) int {
 		return cmp.Or(cmp.Compare(a.resource, b.resource), cmp.Compare(b.fence, a.fence))

@@ -91,7 +91,7 @@ func TestHeader(t *testing.T) {
 		for _, h := range []http.Header{one, two} {
 			for _, want := range []*redlock.Lease{write, read} {
 				got, err := fence.FromHeader(h, want.Resource())
-				if err != nil || got.Resource() != want.Resource() || got.Fence() != want.Fence() || got.Mode() != string(want.Mode()) {
+				if err != nil || got.Resource() != want.Resource() || got.Fence() != want.Fence() || got.Shared() != want.Shared() {
 					t.Errorf("got %v and %v, want %q %d %s", got, err, want.Resource(), want.Fence(), want.Mode())
 				}
 			}
@@ -114,12 +114,12 @@ func TestHeaderThatIsNone(t *testing.T) {
 		{"garbage beside a token", "exclusive 7 a,x"},
 		{"a long text", strings.Repeat("x", 9999)},
 	} {
-		if token, err := fence.FromHeader(http.Header{fence.Header: {test.header}}, "a"); !errors.Is(err, fence.ErrArgument) || len(err.Error()) > 999 {
-			t.Errorf("%s: got %v and %v, want a short ErrArgument", test.name, token, err)
+		if token, err := fence.FromHeader(http.Header{fence.Header: {test.header}}, "a"); !errors.Is(err, redlock.ErrConfig) || len(err.Error()) > 999 {
+			t.Errorf("%s: got %v and %v, want a short ErrConfig", test.name, token, err)
 		}
 	}
-	if _, err := fence.FromHeader(nil, "a"); !errors.Is(err, fence.ErrArgument) {
-		t.Errorf("no header: got %v, want ErrArgument", err)
+	if _, err := fence.FromHeader(nil, "a"); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("no header: got %v, want ErrConfig", err)
 	}
 	h := http.Header{fence.Header: {"exclusive 7 a~1", "exclusive 3 a~12", "exclusive 9 a", "exclusive 9 a~01", "exclusive 9 a~x", "exclusive 9 a~1001", "exclusive 9 b~1"}}
 	if got, err := fence.PermitsFromHeader(h, "a"); err != nil || len(got) != 2 || got[0].Resource() != "a~1" || got[1].Fence() != 3 {
@@ -130,11 +130,11 @@ func TestHeaderThatIsNone(t *testing.T) {
 		t.Errorf("got %v and %v of the same token twice, want the permits 1 and 12", got, err)
 	}
 	h.Add(fence.Header, "exclusive 2 a~12")
-	if got, err := fence.PermitsFromHeader(h, "a"); !errors.Is(err, fence.ErrArgument) {
-		t.Errorf("got %v and %v of two tokens of a permit, want ErrArgument", got, err)
+	if got, err := fence.PermitsFromHeader(h, "a"); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("got %v and %v of two tokens of a permit, want ErrConfig", got, err)
 	}
-	if _, err := fence.PermitsFromHeader(h, "c"); !errors.Is(err, fence.ErrArgument) {
-		t.Errorf("got %v, want ErrArgument", err)
+	if _, err := fence.PermitsFromHeader(h, "c"); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
 	}
 }
 
@@ -142,15 +142,11 @@ func TestHeaderThatIsNone(t *testing.T) {
 type none struct{ t *testing.T }
 
 func (n none) BeginTx(context.Context, *sql.TxOptions) (*sql.Tx, error) {
-	n.t.Error("got a transaction, want ErrArgument before it")
+	n.t.Error("got a transaction, want ErrConfig before it")
 	return nil, sql.ErrConnDone
 }
 
-type oddMode struct{ fence.Token }
-
-func (oddMode) Mode() string { return "upgraded" }
-
-var namesCall = regexp.MustCompile(`^fence: wrong argument: ((Tx|Claim|Changed|Set|Get)\w*|AddHeader|FromHeader): `)
+var namesCall = regexp.MustCompile(`^redlock: invalid configuration: fence: ((Tx|Claim|Changed|Set|Get)\w*|AddHeader|FromHeader): `)
 
 // What cannot be right is refused before the store is asked.
 func TestArguments(t *testing.T) {
@@ -162,7 +158,6 @@ func TestArguments(t *testing.T) {
 		"token 0":          fence.Tx(t.Context(), none{t}, fence.MySQL, fence.NewToken("a", 0), work),
 		"a negative token": fence.Tx(t.Context(), none{t}, fence.MySQL, fence.NewToken("a", math.MinInt64), work),
 		"no lease":         fence.TxAll(t.Context(), none{t}, fence.MySQL, []fence.Token{}, work),
-		"a strange mode":   fence.Tx(t.Context(), none{t}, fence.MySQL, oddMode{good}, work),
 		"no dialect":       fence.Tx(t.Context(), none{t}, fence.Dialect(0), good, work),
 		"Claim":            fence.Claim(t.Context(), nil, fence.Dialect(4), good),
 		"no table":         fence.ClaimRow(t.Context(), nil, fence.Column{Dialect: fence.SQLite, Key: "k", Fence: "f"}, 1, good),
@@ -174,7 +169,7 @@ func TestArguments(t *testing.T) {
 		"no context":       fence.Tx(without, none{t}, fence.MySQL, good, work),
 		"no database":      fence.Tx(t.Context(), nil, fence.MySQL, good, work),
 		"no function":      fence.Tx(t.Context(), none{t}, fence.MySQL, good, nil),
-		"a nil lease":      fence.Tx[string](t.Context(), none{t}, fence.MySQL, nil, work),
+		"a nil lease":      fence.Tx(t.Context(), none{t}, fence.MySQL, nil, work),
 		"no transaction":   fence.Claim(t.Context(), nil, fence.MySQL, good),
 		"none of a row":    fence.ClaimRow(t.Context(), nil, fence.Column{fence.SQLite, "t", "k", "f"}, 1, good),
 		"a nil *sql.DB":    fence.Tx(t.Context(), (*sql.DB)(nil), fence.MySQL, good, work),
@@ -188,8 +183,8 @@ func TestArguments(t *testing.T) {
 		"none in a header": func() error { _, err := fence.FromHeader(nil, "a"); return err }(),
 		"a zero byte":      fence.Tx(t.Context(), none{t}, fence.PostgreSQL, fence.NewToken("a\x00", 1), work),
 	} {
-		if !errors.Is(err, fence.ErrArgument) || !namesCall.MatchString(err.Error()) {
-			t.Errorf("%s: got %v, want ErrArgument and the name of the call", name, err)
+		if !errors.Is(err, redlock.ErrConfig) || !namesCall.MatchString(err.Error()) {
+			t.Errorf("%s: got %v, want ErrConfig and the name of the call", name, err)
 		}
 	}
 	if fence.Dialect(0).Schema() != "" {
@@ -254,8 +249,8 @@ func FuzzHeader(f *testing.F) {
 		for _, name := range []string{"a", "b"} {
 			token, err := fence.FromHeader(http.Header{fence.Header: {text}}, name)
 			if err != nil {
-				if !errors.Is(err, fence.ErrArgument) {
-					t.Errorf("got %v, want ErrArgument", err)
+				if !errors.Is(err, redlock.ErrConfig) {
+					t.Errorf("got %v, want ErrConfig", err)
 				}
 				continue
 			}

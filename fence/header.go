@@ -17,7 +17,7 @@ const Header = "Redlock-Fence"
 
 // AddHeader adds the tokens of leases to the header of a request. The service at the other end
 // presents them to its store: see [FromHeader].
-func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
+func AddHeader[L Lease](h http.Header, leases ...L) error {
 	if h == nil {
 		return in("AddHeader", isNil("header"))
 	}
@@ -26,14 +26,14 @@ func AddHeader[L Lease[M], M ~string](h http.Header, leases ...L) error {
 		return in("AddHeader", err)
 	}
 	for _, t := range tokens {
-		h.Add(Header, fmt.Sprintf("%s %d %s", t.Mode(), t.fence, url.QueryEscape(t.resource)))
+		h.Add(Header, fmt.Sprintf("%s %d %s", t.mode(), t.fence, url.QueryEscape(t.resource)))
 	}
 	return nil
 }
 
 // FromHeader returns the token of a resource. The service names the resource that protects its data:
 // a token of another one protects nothing. A header without exactly one token of the resource, or
-// with what is no token, is an [ErrArgument]. The service believes its clients, as the masters do:
+// with what is no token, is an [ErrConfig]. The service believes its clients, as the masters do:
 // the header is no credential.
 func FromHeader(h http.Header, resource string) (Token, error) {
 	found, err := parse(h, func(name string) bool { return name == resource })
@@ -71,19 +71,19 @@ func parse(h http.Header, wanted func(resource string) bool) (found []Token, err
 		if wrong == nil {
 			t.resource, wrong = url.QueryUnescape(name)
 		}
-		t.fence, t.shared = fence, mode == modeShared
-		if wrong != nil || fence < 1 || t.resource == "" || mode != t.Mode() {
-			return nil, fmt.Errorf("%w: %s has no token: %.99q", ErrArgument, Header, text) // a client chooses how long it is
+		t.fence, t.shared = fence, mode == "shared"
+		if wrong != nil || fence < 1 || t.resource == "" || mode != t.mode() {
+			return nil, fmt.Errorf("%w: %s has no token: %.99q", ErrConfig, Header, text) // a client chooses how long it is
 		}
 		if wanted(t.resource) && !slices.Contains(found, t) { // or the same once more, as in a request that is sent again
 			if slices.ContainsFunc(found, func(other Token) bool { return other.resource == t.resource }) {
-				return nil, fmt.Errorf("%w: %s has several tokens of %q", ErrArgument, Header, t.resource)
+				return nil, fmt.Errorf("%w: %s has several tokens of %q", ErrConfig, Header, t.resource)
 			}
 			found = append(found, t)
 		}
 	}
 	if len(found) == 0 {
-		return nil, fmt.Errorf("%w: %s has no token of the resource", ErrArgument, Header)
+		return nil, fmt.Errorf("%w: %s has no token of the resource", ErrConfig, Header)
 	}
 	return found, nil
 }

@@ -29,14 +29,14 @@ return {'0', redis.call('HGET', KEYS[1], 'value') or nil}`)
 // has the value at the field value, and the largest token of each resource at the field fence: with
 // the name. Do not let it expire.
 //
-// The error matches [ErrFenced] or [ErrArgument], also for the lease of a reader. Otherwise it is
+// The error matches [ErrFenced] or [ErrConfig], also for the lease of a reader. Otherwise it is
 // that of go-redis. After such an error the value may have been written. The same lease may try
 // again. The check does not make a write more durable: a fail-over can lose it together with its
 // token.
-func Set[M ~string](ctx context.Context, rdb redis.Scripter, key string, value any, lease Lease[M]) error {
+func Set(ctx context.Context, rdb redis.Scripter, key string, value any, lease Lease) error {
 	t, err := tokenOf(lease)
 	if err == nil && t.shared {
-		err = fmt.Errorf("%w: a reader of %q cannot write", ErrArgument, t.resource)
+		err = fmt.Errorf("%w: a reader of %q cannot write", ErrConfig, t.resource)
 	}
 	if err == nil && isNone(value) { // of which go-redis makes an empty text
 		err = isNil("value")
@@ -52,7 +52,7 @@ func Set[M ~string](ctx context.Context, rdb redis.Scripter, key string, value a
 // every older holder. So a value that is computed from it may be written by Set with the same lease.
 // The token of a reader is compared, and not kept. If no value was set the error is redis.Nil, and
 // the token was presented.
-func Get[M ~string](ctx context.Context, rdb redis.Scripter, key string, lease Lease[M]) (string, error) {
+func Get(ctx context.Context, rdb redis.Scripter, key string, lease Lease) (string, error) {
 	t, err := tokenOf(lease)
 	if err != nil {
 		return "", in("Get", err)
@@ -78,7 +78,7 @@ func run(ctx context.Context, name string, rdb redis.Scripter, key string, t Tok
 	if _, queues := rdb.(redis.Pipeliner); queues {
 		return nil, in(name, errors.New("a pipeline of the store does not answer: give its client"))
 	}
-	reply, err := present.Run(ctx, rdb, []string{key}, append([]any{t.resource, t.fence, t.Mode()}, value...)...).StringSlice()
+	reply, err := present.Run(ctx, rdb, []string{key}, append([]any{t.resource, t.fence, t.mode()}, value...)...).StringSlice()
 	if err != nil {
 		return nil, fmt.Errorf("fence: present token %d of %q: %w", t.fence, t.resource, err)
 	}

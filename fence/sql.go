@@ -55,7 +55,7 @@ type statements struct {
 
 func (c Column) statements(insert bool) (s statements, err error) {
 	if c.Table == "" || c.Key == "" || c.Fence == "" {
-		return s, fmt.Errorf("%w: a Column without a table, a key or a fence", ErrArgument)
+		return s, fmt.Errorf("%w: a Column without a table, a key or a fence", ErrConfig)
 	}
 	// In MySQL the statement that keeps the token returns nothing. So another one looks, and locks, since
 	// a plain read at REPEATABLE READ returns what was there before.
@@ -84,7 +84,7 @@ func (c Column) statements(insert bool) (s statements, err error) {
 	}
 	f, ok := form[c.Dialect]
 	if !ok {
-		return s, fmt.Errorf("%w: dialect %d", ErrArgument, c.Dialect)
+		return s, fmt.Errorf("%w: dialect %d", ErrConfig, c.Dialect)
 	}
 	fill := func(i int) string {
 		if f[i] == "" {
@@ -113,21 +113,21 @@ type Beginner interface {
 // A lease of a reader is compared with the largest token of a writer. Writers wait until the
 // transaction ends. do must only read then.
 //
-// The error matches [ErrFenced] if a younger holder has used the store, and [ErrArgument] if lease or
+// The error matches [ErrFenced] if a younger holder has used the store, and [ErrConfig] if lease or
 // d cannot be right. Otherwise it is that of do or of the database. After an error nothing is
 // written, unless the commit failed: then the program cannot know.
-func Tx[M ~string](ctx context.Context, db Beginner, d Dialect, lease Lease[M], do func(tx *sql.Tx) error) error {
-	return txAll(ctx, "Tx", db, d, []Lease[M]{lease}, do)
+func Tx(ctx context.Context, db Beginner, d Dialect, lease Lease, do func(tx *sql.Tx) error) error {
+	return txAll(ctx, "Tx", db, d, []Lease{lease}, do)
 }
 
 // TxAll is [Tx] under several leases, as those of Parts in packages several and semaphore. Each token is
 // compared with those of its own resource. A permit of a semaphore is a resource of its own. If one
 // token is too small, nothing is written.
-func TxAll[L Lease[M], M ~string](ctx context.Context, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
+func TxAll[L Lease](ctx context.Context, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error) error {
 	return txAll(ctx, "TxAll", db, d, leases, do)
 }
 
-func txAll[L Lease[M], M ~string](
+func txAll[L Lease](
 	ctx context.Context, name string, db Beginner, d Dialect, leases []L, do func(tx *sql.Tx) error,
 ) error {
 	claim, err := claimOf(ctx, d, leases)
@@ -156,7 +156,7 @@ func txAll[L Lease[M], M ~string](
 // Claim presents the tokens of leases in a transaction of the caller. It must be the first statement
 // of the transaction: what was read before it may be out of date. After an error the caller rolls the
 // transaction back. The errors are those of [Tx].
-func Claim[L Lease[M], M ~string](ctx context.Context, tx *sql.Tx, d Dialect, leases ...L) error {
+func Claim[L Lease](ctx context.Context, tx *sql.Tx, d Dialect, leases ...L) error {
 	claim, err := claimOf(ctx, d, leases)
 	switch {
 	case err != nil:
@@ -168,7 +168,7 @@ func Claim[L Lease[M], M ~string](ctx context.Context, tx *sql.Tx, d Dialect, le
 }
 
 // claimOf checks the arguments of Claim, and returns the rest of it.
-func claimOf[L Lease[M], M ~string](ctx context.Context, d Dialect, leases []L) (func(context.Context, *sql.Tx) error, error) {
+func claimOf[L Lease](ctx context.Context, d Dialect, leases []L) (func(context.Context, *sql.Tx) error, error) {
 	if ctx == nil {
 		return nil, isNil("context")
 	}
@@ -179,7 +179,7 @@ func claimOf[L Lease[M], M ~string](ctx context.Context, d Dialect, leases []L) 
 	tokens, err := tokensOf(leases)
 	for _, t := range tokens {
 		if d == PostgreSQL && (!utf8.ValidString(t.resource) || strings.Contains(t.resource, "\x00")) {
-			return nil, fmt.Errorf("%w: PostgreSQL has no text %q: it is not UTF-8, or has a zero byte", ErrArgument, t.resource)
+			return nil, fmt.Errorf("%w: PostgreSQL has no text %q: it is not UTF-8, or has a zero byte", ErrConfig, t.resource)
 		}
 	}
 	return func(ctx context.Context, tx *sql.Tx) error {
@@ -194,7 +194,7 @@ func claimOf[L Lease[M], M ~string](ctx context.Context, d Dialect, leases []L) 
 
 // ClaimRow is [Claim] at a row of the program's own table, which the caller finds by key. The row
 // must exist: otherwise the error matches [sql.ErrNoRows].
-func ClaimRow[M ~string](ctx context.Context, tx *sql.Tx, c Column, key any, lease Lease[M]) error {
+func ClaimRow(ctx context.Context, tx *sql.Tx, c Column, key any, lease Lease) error {
 	const name = "ClaimRow"
 	s, err := c.statements(false)
 	if err != nil {
@@ -240,7 +240,7 @@ func (s statements) present(ctx context.Context, tx *sql.Tx, key any, t Token) (
 	}
 	if !t.shared && seen < t.fence {
 		return fmt.Errorf("%w: the column of the tokens has %d after token %d of %q: it must be a 64-bit integer",
-			ErrArgument, seen, t.fence, t.resource)
+			ErrConfig, seen, t.fence, t.resource)
 	}
 	return t.compare(seen)
 }

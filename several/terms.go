@@ -121,7 +121,7 @@ func (t *Terms) Join(ctx context.Context, parts ...*redlock.Lease) (*Lease, erro
 func (t *Terms) hold(parts []*redlock.Lease) (kept []*redlock.Lease, err error) {
 	for _, part := range parts {
 		opts := []redlock.LockOption{redlock.WithReentry()}
-		if part.Mode() == redlock.ModeShared {
+		if part.Shared() {
 			opts = append(opts, redlock.Shared())
 		}
 		same, err := t.locker.TryLock(part.Context(), part.Resource(), opts...)

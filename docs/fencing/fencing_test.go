@@ -358,8 +358,8 @@ func TestColumnOfAnotherType(t *testing.T) {
 				err := bare(t.Context(), db, func(tx *sql.Tx) error {
 					return fence.ClaimRow(t.Context(), tx, odd, "apple", fence.NewToken("a", token))
 				})
-				if !errors.Is(err, fence.ErrArgument) {
-					t.Errorf("token %d: got %v, want ErrArgument", token, err)
+				if !errors.Is(err, fence.ErrConfig) {
+					t.Errorf("token %d: got %v, want ErrConfig", token, err)
 				}
 			}
 		})

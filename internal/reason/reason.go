@@ -10,6 +10,9 @@ import (
 	"fmt"
 )
 
+// Config is matched by errors about arguments, also of package fence, which does not import the library.
+var Config = errors.New("redlock: invalid configuration")
+
 // Errors of masters, which a person has to correct. Each matches Masters.
 var (
 	Masters     = errors.New("redlock: a master cannot take part")

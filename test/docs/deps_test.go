@@ -59,7 +59,7 @@ var mayImport = map[string][]string{
 	"several":   {".", "internal/door", "internal/wire"},
 	"semaphore": {".", "several", "internal/door", "internal/reason", "internal/wire"},
 	"jobs":      {".", "semaphore", "internal/door"},
-	"fence":     {"github.com/redis/go-redis/v9"},
+	"fence":     {"github.com/redis/go-redis/v9", "internal/reason"},
 	"admin":     {".", "internal/door", "internal/node", "internal/reason", "internal/resp", "internal/wire"},
 
 	"internal/clockwatch": {"internal/clock", "internal/lockorder", "internal/rules"},

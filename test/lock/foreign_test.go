@@ -367,8 +367,8 @@ func TestNilArguments(outer *testing.T) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}
-	if err := fence.AddHeader(make(http.Header), (*redlock.Lease)(nil)); !errors.Is(err, fence.ErrArgument) {
-		t.Errorf("got %v, want ErrArgument", err)
+	if err := fence.AddHeader(make(http.Header), (*redlock.Lease)(nil)); !errors.Is(err, redlock.ErrConfig) {
+		t.Errorf("got %v, want ErrConfig", err)
 	}
 	if due := jobs.Due(nil, time.Now()); !due.IsZero() {
 		t.Errorf("got a due time %v of no schedule", due)
