@@ -394,8 +394,8 @@ func (e *events) StoodStill(d time.Duration) {
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 
-// Tracer is called at the start of each Lock, LockAny, TryLock, Extend, Unlock and Downgrade, whose
-// name is op; that of ExtendFor is "Extend". The function that it returns is called at the end of
+// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is op; that
+// of ExtendFor is "Extend", and that of the wait for a permit of package semaphore "LockAny". The function that it returns is called at the end of
 // that call; lease is nil for a call that got none. A [Locker.Do] is a Lock and an Unlock. Calls with
 // wrong arguments are not traced.
 //
@@ -424,7 +424,7 @@ func (c *config) trace(ctx context.Context, op, resource string) (end func(*Leas
 type Stats struct {
 	Leases  []LeaseStats  // the leases that are held, in the order of resource and fencing token
 	Masters []MasterStats // in the order they were given to New
-	Waiting int           // calls of Lock, LockAny and Do that have no lease yet
+	Waiting int           // calls of Lock and Do, and waits for permits, that have no lease yet
 
 	// Counts has how often each kind of event happened since New, with an [Observer] or without.
 	// The numbers never fall. That of EventDropped is the number of events that were dropped.

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
-	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -39,7 +38,7 @@ const (
 // Option sets up a [Locker].
 type Option interface{ apply(*config) }
 
-// LockOption changes one call of Lock, LockAny, TryLock, Do, Adopt or ExtendToken. Given to [New],
+// LockOption changes one call of Lock, TryLock, Do, Adopt or ExtendToken. Given to [New],
 // it holds for all calls.
 type LockOption interface {
 	Option
@@ -391,46 +390,3 @@ func (c *config) nodeTimeoutOfAll() time.Duration {
 //
 // Source: ALGORITHM section 1, "MinValidity".
 func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }
-
-// Settings are the values of the options for one lease: those of [New] and of the call together.
-type Settings struct {
-	TTL           time.Duration // how long a master keeps the key that is not renewed
-	MaxTTL        time.Duration // the largest TTL of any lease
-	MasterTimeout time.Duration // how long one master may take to answer
-	Grace         time.Duration // by how much the lease ends earlier for its holder
-	MaxHold       time.Duration // bound on the life of the lease; 0 for none
-	MinHold       time.Duration // how long the resource stays taken at least
-	Quarantine    time.Duration // how long a master that is new or has lost data has no vote
-	Renewed       bool          // in the background: WithoutRenewal was not given
-	Reentry       bool          // WithReentry was given
-	Shared        bool          // Shared was given
-	Owner         string        // label of WithOwner; "" for none
-	Clock         Clock         // of WithClock
-
-	QuarantineWait time.Duration // how long TryLock may wait for masters in quarantine
-}
-
-// Settings returns the settings of a lease that is acquired with opts. It asks no master.
-// The error matches [ErrConfig] if [Locker.Lock] would refuse the options.
-func (l *Locker) Settings(opts ...LockOption) (Settings, error) {
-	lc, err := l.made().conf.forCall(opts)
-	if err != nil {
-		return Settings{}, err
-	}
-	return Settings{
-		TTL:           lc.ttl,
-		MaxTTL:        l.conf.maxTTL,
-		MasterTimeout: lc.timeout(),
-		Grace:         lc.grace,
-		MaxHold:       lc.maxHold,
-		MinHold:       lc.minHold,
-		Quarantine:    node.QuarantineFor(l.conf.maxTTL, l.conf.drift),
-		Clock:         l.conf.clock.Source,
-		Renewed:       !lc.manual,
-		Reentry:       lc.reentry,
-		Shared:        lc.shared,
-		Owner:         lc.owner,
-
-		QuarantineWait: lc.votesWait,
-	}, nil
-}

@@ -282,7 +282,7 @@ func TestDefaultTTLIsAtMostTheLargest(t *testing.T) {
 	for largest, want := range map[time.Duration]time.Duration{time.Second: time.Second, 10 * time.Second: 10 * time.Second, time.Hour: DefaultTTL} {
 		l, err := New([]string{"127.0.0.1:1"}, WithMaxTTL(largest))
 		must(t, err)
-		if s, err := l.Settings(); err != nil || s.TTL != want {
+		if s, err := (inside{l}).Settings(); err != nil || s.TTL != want {
 			t.Errorf("WithMaxTTL(%v): got a TTL of %v, %v; want %v", largest, s.TTL, err, want)
 		}
 		must(t, l.Close())

@@ -3,9 +3,6 @@ package redlock
 import (
 	"context"
 	"errors"
-	"fmt"
-	"log/slog"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -144,7 +141,7 @@ func (l *Locker) start() *pool {
 //
 // A resource is a string of 1 to [MaxResourceLength] bytes. Its key, the prefix of [WithKeyPrefix]
 // and the resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn", "~readers" or
-// "~adopted", and the resource not in "~", nor in "~" and a number, which is for [Locker.LockAny].
+// "~adopted", and the resource not in "~", nor in "~" and a number, which is for package semaphore.
 // The validity of a new lease is the TTL, less the drift, the grace of [WithGrace] and the time of
 // the attempt. Lock returns no new lease of which less than half of the TTL is left. The library
 // renews the lease until Unlock, unless [WithoutRenewal] is given.
@@ -168,39 +165,9 @@ func (l *Locker) start() *pool {
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	if wire.QueueOf(resource) != resource {
-		return nil, configErrorf("Lock: resource %q is one of several, for any of which LockAny waits", resource)
+		return nil, configErrorf("Lock: resource %q is one of several, for any of which package semaphore waits", resource)
 	}
 	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
-}
-
-// MaxAny is the largest number of resources of [Locker.LockAny].
-const MaxAny = 1000
-
-// LockAny returns a lease on one of n resources, whichever is free first. n is from 1 to [MaxAny].
-// Their names are name~1 to name~n. Each is a resource like any other for all but [Locker.Lock],
-// which cannot wait for one of them alone. All clients should give a name the same n.
-//
-// LockAny waits as Lock does, in one queue for all n: processes are served in the order of their
-// calls, for up to 128 calls of a process. The number of the resources has no effect on the time.
-// The first message joins the queue. So a resource that is free takes two round trips, and
-// [Locker.TryLock] of a resource that is likely to be free takes one. The errors are those of Lock.
-// [Shared] and [WithReentry] match [ErrConfig]. "wrong_type" ends the call only if all of the resources are like that. A caller that has one of the resources and waits for
-// another one can wait for ever.
-//
-// Source: ALGORITHM section 10, "Any of several".
-func (l *Locker) LockAny(ctx context.Context, name string, n int, opts ...LockOption) (*Lease, error) {
-	if n < 1 || n > MaxAny {
-		return nil, configErrorf("LockAny: %d resources: must be from 1 to %d", n, MaxAny)
-	}
-	last := name + wire.OneOf + strconv.Itoa(n)
-	if most := MaxResourceLength - (len(last) - len(name)); len(name) > most {
-		return nil, configErrorf("LockAny: the name has %d bytes: at most %d are allowed with n = %d", len(name), most, n)
-	}
-	if err := l.made().conf.checkResource("LockAny", last); err != nil {
-		return nil, err
-	}
-	any := lockOption(func(c *lockConfig) { c.several = n })
-	return l.acquire(ctx, "LockAny", name, append(slices.Clone(opts), any), (*pool).waitFor)
 }
 
 // TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for another
@@ -334,8 +301,8 @@ func (c *config) checkResource(name, resource string) error {
 	}
 	queue, number := wire.CutNumber(resource)
 	switch suffix := wire.Reserved(c.keyPrefix + resource); {
-	case queue != resource && (number < 1 || number > MaxAny || queue+strconv.Itoa(number) != resource):
-		return configErrorf("%s: resource %q ends in %q and a number: must be from 1 to %d, without leading zeros", name, resource, wire.OneOf, MaxAny)
+	case queue != resource && (number < 1 || number > wire.MaxOneOf || queue+strconv.Itoa(number) != resource):
+		return configErrorf("%s: resource %q ends in %q and a number: must be from 1 to %d, without leading zeros", name, resource, wire.OneOf, wire.MaxOneOf)
 	case queue == resource && wire.QueueOf(c.keyPrefix+resource) != c.keyPrefix+resource:
 		return configErrorf("%s: resource %q, behind the prefix %q, has the key of one of several resources", name, resource, c.keyPrefix)
 	case strings.HasSuffix(resource, wire.OneOf):
@@ -348,35 +315,6 @@ func (c *config) checkResource(name, resource string) error {
 		return configErrorf("%s: the key of resource %q, behind the prefix %q, ends in %q, which marks the library's own keys", name, resource, c.keyPrefix, suffix)
 	}
 }
-
-// CheckResource returns nil if resource can be locked: it has from 1 to [MaxResourceLength] bytes,
-// its key is none of the library's own keys, and it does not end in '~'. A number behind a '~' at its
-// end is that of a resource of [Locker.LockAny]: from 1 to [MaxAny], without leading zeros.
-// Otherwise CheckResource returns the error of [Locker.TryLock], which matches [ErrConfig]. It asks
-// no master.
-func (l *Locker) CheckResource(resource string) error {
-	return l.made().conf.checkResource("CheckResource", resource)
-}
-
-// WhyWaiting returns the reason why calls of [Locker.Lock] or [Locker.Do] in this process wait for a resource, or
-// calls of [Locker.LockAny] for a name. It asks no master. If no call waits, or none of their attempts has failed
-// yet, the result is nil. If the process has the resource itself, the error matches [ErrTaken]. Otherwise it is the
-// [*QuorumError] of the last attempt.
-func (l *Locker) WhyWaiting(resource string) error {
-	held, why := l.made().pool.lines.WhyNot(resource)
-	if held || errors.Is(why, ErrTaken) && l.pool.holds(resource) { // the second of a reader's lease
-		return fmt.Errorf("%w in this process", ErrTaken)
-	}
-	return why
-}
-
-// Logger returns the logger that [WithLogger] has set, or the [slog.Default] of this moment, for
-// warnings of code that uses the Locker.
-func (l *Locker) Logger() *slog.Logger { return l.made().conf.logger() }
-
-// Done returns a channel that is closed when [Locker.Close] is called. From then on calls
-// fail with [ErrClosed].
-func (l *Locker) Done() <-chan struct{} { return l.made().pool.closing }
 
 // Close ends all leases of the Locker and releases their keys. Calls that wait fail with
 // [ErrClosed].
@@ -461,8 +399,9 @@ func (l *Locker) stop() {
 func init() {
 	door.Made = func(l any) bool {
 		ours, is := l.(*Locker)
-		return l != nil && (!is || ours != nil && ours.conf != nil)
+		return is && ours != nil && ours.conf != nil
 	}
+	door.Inside = func(l any) any { return inside{l.(*Locker).made()} }
 	door.Enter = func(l any) (door.Room, error) { return l.(*Locker).open() }
 	door.Look = func(l any) door.Sight {
 		p := l.(*Locker).pool

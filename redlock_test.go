@@ -12,9 +12,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // TestMain fails the run if a goroutine is left when all tests are over.
@@ -228,7 +230,7 @@ func TestReservedKeys(outer *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no call may wait
 			defer cancel()
 			for name, call := range map[string]func() error{
-				"CheckResource": func() error { return l.CheckResource(resource) },
+				"CheckResource": func() error { return inside.Of(l).CheckResource("", resource) },
 				"Lock":          func() error { _, err := l.Lock(ctx, resource); return err },
 				"TryLock":       func() error { _, err := l.TryLock(ctx, resource); return err },
 				"a reader":      func() error { _, err := l.TryLock(ctx, resource, redlock.Shared()); return err },
@@ -245,12 +247,12 @@ func TestReservedKeys(outer *testing.T) {
 				}
 			}
 			// A key that only contains such a suffix is an ordinary key.
-			if err := l.CheckResource(resource + "s"); err != nil {
+			if err := inside.Of(l).CheckResource("", resource+"s"); err != nil {
 				t.Errorf("%q behind the prefix %q: got %v, want no error", resource+"s", prefix, err)
 			}
 		}
 	}
-	locktest.WantErr(t, locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~")).CheckResource("turn"), redlock.ErrConfig)
+	locktest.WantErr(t, inside.Of(locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("", "turn"), redlock.ErrConfig)
 }
 
 // A name that could be mistaken for one of several resources, or for their queue, is refused.
@@ -263,12 +265,12 @@ func TestNamesOfSeveral(outer *testing.T) {
 	} {
 		l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix(prefix))
 		for _, name := range strings.Fields(names.allowed) {
-			if err := l.CheckResource(name); err != nil {
+			if err := inside.Of(l).CheckResource("", name); err != nil {
 				t.Errorf("%q behind the prefix %q: got %v, want it allowed", name, prefix, err)
 			}
 		}
 		for _, name := range strings.Fields(names.refused) {
-			if err := l.CheckResource(name); !errors.Is(err, redlock.ErrConfig) {
+			if err := inside.Of(l).CheckResource("", name); !errors.Is(err, redlock.ErrConfig) {
 				t.Errorf("%q behind the prefix %q: got %v, want ErrConfig", name, prefix, err)
 			}
 		}
@@ -283,21 +285,21 @@ func TestBadArguments(outer *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // no call may wait
 	defer cancel()
 	any := func(name string, n int, opts ...redlock.LockOption) func() error {
-		return func() error { _, err := l.LockAny(ctx, name, n, opts...); return err }
+		return func() error { _, err := inside.Of(l).LockAny(ctx, name, n, opts...); return err }
 	}
 	for name, call := range map[string]func() error{
 		"any of none":            any("r", 0),
 		"any of -1":              any("r", -1),
-		"any of too many":        any("r", redlock.MaxAny+1),
+		"any of too many":        any("r", wire.MaxOneOf+1),
 		"any without a name":     any("", 1),
 		"any of own keys":        any("r~turn", 1),
 		"any of a queue":         any("r~", 1),
 		"any, long name":         any(strings.Repeat("n", redlock.MaxResourceLength-1), 1),
-		"any, long number":       any(strings.Repeat("n", redlock.MaxResourceLength-4), redlock.MaxAny),
+		"any, long number":       any(strings.Repeat("n", redlock.MaxResourceLength-4), wire.MaxOneOf),
 		"any, shared":            any("r", 2, redlock.Shared()),
 		"any, re-entry":          any("r", 2, redlock.WithReentry()),
 		"any, nil option":        any("r", 2, nil),
-		"any, nil ctx":           func() error { var none context.Context; _, err := l.LockAny(none, "r", 2); return err },
+		"any, nil ctx":           func() error { var none context.Context; _, err := inside.Of(l).LockAny(none, "r", 2); return err },
 		"Lock of one of several": func() error { _, err := l.Lock(ctx, "r~1"); return err },
 		"Do of one of several": func() error {
 			return l.Do(ctx, "r~1", func(context.Context, *redlock.Lease) error { return nil })

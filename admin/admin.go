@@ -12,10 +12,10 @@ package admin
 import (
 	"context"
 	"fmt"
-	"strings"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 )
@@ -33,8 +33,8 @@ func enter(ctx context.Context, l *redlock.Locker, name string, resource ...stri
 		return room{}, configError(name, "the Locker is nil, or was not made by New")
 	}
 	for _, r := range resource {
-		if err := l.CheckResource(r); err != nil {
-			return room{}, configError(name, strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
+		if err := inside.Of(l).CheckResource(name, r); err != nil {
+			return room{}, err
 		}
 	}
 	of, err := door.Enter(l)

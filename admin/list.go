@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/node"
 )
 
@@ -80,7 +81,7 @@ func names(ctx context.Context, l *redlock.Locker) ([]string, error) {
 		}
 		e.Granted++
 		for _, key := range keys {
-			if name := strings.TrimPrefix(key, r.Prefix); l.CheckResource(name) == nil {
+			if name := strings.TrimPrefix(key, r.Prefix); inside.Of(l).CheckResource("", name) == nil {
 				all[name] = true
 			}
 		}

@@ -53,7 +53,7 @@ func severally(l *redlock.Locker) way {
 }
 
 // permits acquires n permits of k.
-func permits(tb testing.TB, l semaphore.Locker, k, n int) way {
+func permits(tb testing.TB, l *redlock.Locker, k, n int) way {
 	tb.Helper()
 	s, err := semaphore.New(l, "permits", k)
 	if err != nil {

@@ -8,7 +8,6 @@
 package election
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -81,12 +81,15 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 	if !door.Made(locker) {
 		return nil, configError("New: the Locker is nil, or was not made by New")
 	}
-	settings, err := locker.Settings(opts...)
-	switch err := cmp.Or(locker.CheckResource(resource), err); {
+	if err := inside.Of(locker).CheckResource("election: New", resource); err != nil {
+		return nil, err
+	}
+	settings, err := inside.Of(locker).Settings(opts...)
+	switch {
 	case err != nil:
 		return nil, named("New", err)
 	case wire.QueueOf(resource) != resource:
-		return nil, configError(fmt.Sprintf("New: resource %q is one of several, for any of which LockAny waits", resource))
+		return nil, configError(fmt.Sprintf("New: resource %q is one of several, for any of which package semaphore waits", resource))
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
 	}
@@ -103,10 +106,7 @@ func named(name string, err error) error {
 		return err
 	}
 	text := strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": ")
-	for _, inner := range []string{"CheckResource: ", "Settings: ", "Inspect: "} {
-		text = strings.TrimPrefix(text, inner)
-	}
-	return configError(name + ": " + text)
+	return configError(name + ": " + strings.TrimPrefix(text, "Inspect: "))
 }
 
 // made panics if New has not made the Elector.
@@ -194,7 +194,7 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *redl
 		unlockErr = nil // the term ended by that
 	}
 	if err := errors.Join(err, unlockErr); err != nil {
-		e.locker.Logger().Warn("redlock: error after a term as leader", "resource", e.resource, "error", err)
+		inside.Of(e.locker).Logger().Warn("redlock: error after a term as leader", "resource", e.resource, "error", err)
 	}
 	if why := t.lease.Err(); errors.Is(why, redlock.ErrLost) && !errors.Is(why, redlock.ErrMaxHold) {
 		return true, nil
@@ -214,7 +214,7 @@ func (e *Elector) pause(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return reason.OfContext(ctx)
-	case <-e.locker.Done():
+	case <-inside.Of(e.locker).Done():
 		return redlock.ErrClosed
 	}
 }
@@ -262,7 +262,7 @@ func (e *Elector) IsLeader(context.Context) error {
 	case !running:
 		return fmt.Errorf("%w of %q: it does not campaign", ErrNotLeader, e.resource)
 	}
-	if err := e.locker.WhyWaiting(e.resource); err != nil {
+	if err := inside.Of(e.locker).WhyWaiting(e.resource); err != nil {
 		return fmt.Errorf("%w of %q: %w", ErrNotLeader, e.resource, err)
 	}
 	return fmt.Errorf("%w of %q yet", ErrNotLeader, e.resource)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inside"
 )
 
 // ErrNoLeader is matched by the error of [Elector.Leader] if no process leads. [redlock.Reason]
@@ -84,7 +85,7 @@ func (e *Elector) Observe(ctx context.Context) iter.Seq2[Leader, error] {
 			case <-tick.C:
 			case <-ctx.Done():
 				return
-			case <-e.locker.Done():
+			case <-inside.Of(e.locker).Done():
 				return
 			}
 		}

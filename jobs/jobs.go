@@ -47,6 +47,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/semaphore"
 )
 
@@ -70,7 +71,7 @@ func (tooLate) Reason() string { return "too_late" }
 // Locker takes the locks of jobs. Call [New] to make one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
 type Locker struct {
 	locker   *redlock.Locker
-	settings redlock.Settings // of the locks of jobs
+	settings door.Settings // of the locks of jobs
 	opts     []redlock.LockOption
 	now      func() time.Time // the wall clock
 
@@ -97,11 +98,11 @@ func New(locker *redlock.Locker, opts ...redlock.LockOption) (*Locker, error) {
 	if !door.Made(locker) {
 		return nil, configError("New: the Locker is nil, or was not made by New")
 	}
-	settings, err := locker.Settings(opts...)
+	settings, err := inside.Of(locker).Settings(opts...)
 	if err == nil {
 		wait := redlock.WithQuarantineWait(quarantines * settings.Quarantine)
 		opts = slices.Concat([]redlock.LockOption{wait}, opts)
-		settings, err = locker.Settings(opts...)
+		settings, err = inside.Of(locker).Settings(opts...)
 	}
 	switch {
 	case err != nil:
@@ -130,10 +131,7 @@ func named(name string, err error) error {
 		return err
 	}
 	text := strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": ")
-	for _, inner := range []string{"CheckResource: ", "Settings: ", "TryLock: "} {
-		text = strings.TrimPrefix(text, inner)
-	}
-	return configError(name + ": " + text)
+	return configError(name + ": " + strings.TrimPrefix(text, "TryLock: "))
 }
 
 // Window returns how long after its due time a run may begin: half of [redlock.WithMaxTTL], which is
@@ -201,7 +199,7 @@ func Due(s Schedule, now time.Time) (due time.Time) {
 
 // RunAt makes the run of a job that is due at a time, on one machine. Every machine calls RunAt for
 // every due time, with the same name and the same time, to the millisecond. The name of the job is a
-// resource, see [redlock.Locker.CheckResource], and so is the name with "@" and the due time in
+// resource, see [redlock.Locker.Lock], and so is the name with "@" and the due time in
 // milliseconds behind it: the record of the run.
 //
 // RunAt waits for the due time if the machine's clock is not there yet, for a window at most. It
@@ -280,9 +278,10 @@ func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Lo
 	}
 	due = due.Round(0) // the monotonic clock stands still while the machine is suspended
 	early, record := due.Sub(l.now()), job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
-	switch err := cmp.Or(l.locker.CheckResource(job), l.locker.CheckResource(record)); {
+	of := inside.Of(l.locker)
+	switch err := cmp.Or(of.CheckResource("jobs: "+name, job), of.CheckResource("jobs: "+name, record)); {
 	case err != nil:
-		return none, named(name, err)
+		return none, err
 	case due.IsZero() || early > l.Window():
 		return none, configError(name + ": due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + l.Window().String())
 	case early > 0:
@@ -504,7 +503,7 @@ func (l *Locker) sleep(ctx context.Context, d time.Duration) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-l.locker.Done():
+	case <-inside.Of(l.locker).Done():
 	}
 	return false
 }
@@ -542,7 +541,7 @@ func (l *Locker) note(ctx context.Context, job string, err error) {
 	}
 	l.mu.Unlock()
 	if news {
-		l.locker.Logger().Warn("redlock: runs of a job are left out", "job", job, "error", err)
+		inside.Of(l.locker).Logger().Warn("redlock: runs of a job are left out", "job", job, "error", err)
 	}
 }
 
@@ -572,7 +571,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 func (l *Locker) ended(job string, err error) error {
 	own := errors.Is(err, redlock.ErrReleased) && !errors.Is(err, redlock.ErrClosed) || errors.Is(err, redlock.ErrDetached)
 	if errors.Is(err, redlock.ErrLost) || errors.Is(err, redlock.ErrNotHeld) && !own {
-		l.locker.Logger().Warn("redlock: a job ran on after its lease was lost", "job", job, "error", err)
+		inside.Of(l.locker).Logger().Warn("redlock: a job ran on after its lease was lost", "job", job, "error", err)
 	}
 	return err
 }

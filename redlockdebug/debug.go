@@ -22,6 +22,7 @@ import (
 	_ "embed"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -32,7 +33,7 @@ import (
 // after [redlock.Locker.Close]. A resource that is not UTF-8 also has a resource_base64. Names of
 // resources are shown in full: restrict the access to the handler to people who may see them.
 func Handler(l *redlock.Locker) http.Handler {
-	l.Done() // panics now, and not at the first request, if New has not made the Locker
+	inside.Of(l) // panics now, and not at the first request, if New has not made the Locker
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet && r.Method != http.MethodHead {
 			w.Header().Set("Allow", "GET, HEAD")
@@ -66,7 +67,7 @@ func Publish(name string, l *redlock.Locker) { expvar.Publish(name, Var(l)) }
 
 // Var returns the variable that [Publish] publishes, for an expvar.Map or a test. Both panic if the Locker is nil, or was not made by New.
 func Var(l *redlock.Locker) expvar.Var {
-	l.Done() // panics now, and not at the first request, if New has not made the Locker
+	inside.Of(l) // panics now, and not at the first request, if New has not made the Locker
 	return expvar.Func(func() any { return viewOf(l.Stats(), time.Now()) })
 }
 

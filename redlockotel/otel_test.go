@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -252,7 +253,7 @@ func testOutcomes(t *testing.T) {
 	locktest.Must(s.t, lease.Unlock(ctx))
 	for _, lock := range []func() (*redlock.Lease, error){
 		func() (*redlock.Lease, error) { return s.locker.Lock(ctx, resource) },
-		func() (*redlock.Lease, error) { return s.locker.LockAny(ctx, resource, 2) },
+		func() (*redlock.Lease, error) { return inside.Of(s.locker).LockAny(ctx, resource, 2) },
 	} {
 		lease, err := lock()
 		locktest.Must(s.t, err)

@@ -7,8 +7,8 @@
 // are held, as long as the promises of package redlock hold. The permits of a holder that died are
 // free after the TTL.
 //
-// Callers of all processes are served in the order of their calls, whatever K is: see
-// [redlock.Locker.LockAny]. A caller that wants n permits gets them together, and callers that want
+// Callers of all processes are served in the order of their calls, whatever K is, for up to 128 calls
+// of a process. A caller that wants n permits gets them together, and callers that want
 // one do not starve it. A waiting caller is woken and does not poll. A caller that gives up leaves
 // nothing behind.
 //
@@ -16,7 +16,7 @@
 //
 // While no caller of the process waits, a call tries permits that the process does not use by
 // [redlock.Locker.TryLock]: as many as it wants, all at the same time. So a free permit mostly takes
-// one round trip. Otherwise the call waits for any of the permits by [redlock.Locker.LockAny].
+// one round trip. Otherwise the call waits for any of the permits, in one queue for all of them: that takes two.
 //
 // A caller that wants several permits has to keep the first ones while it waits for the others.
 // Only one caller at a time, over all processes, may do that: the holder of the lock "name/turn".
@@ -39,7 +39,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -48,23 +47,27 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/several"
 )
 
 // MaxPermits is the largest number of permits of a semaphore.
-const MaxPermits = redlock.MaxAny
+const MaxPermits = wire.MaxOneOf // 1000
 
-// Locker has the methods of a [redlock.Locker] that a semaphore needs.
-type Locker interface {
-	several.Locker
-	LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error)
+// terms are those of package several: they make one lease of several permits.
+type terms interface {
+	Part() []redlock.LockOption
+	Keep(ctx context.Context, lease *redlock.Lease) (context.Context, context.CancelFunc)
+	Join(ctx context.Context, parts ...*redlock.Lease) (*several.Lease, error)
+	Whole(ctx context.Context, parts ...*redlock.Lease) *several.Lease
+	During(ctx context.Context, lease *several.Lease, fn func(ctx context.Context, lease *several.Lease) error) error
 }
 
 // Semaphore hands out permits. Call [New] to make one: methods of a nil or zero Semaphore panic. It is safe for concurrent use.
 type Semaphore struct {
-	locker  Locker
+	locker  *redlock.Locker
 	name    string
 	base    []redlock.LockOption
 	owner   string
@@ -72,7 +75,7 @@ type Semaphore struct {
 
 	mu      sync.Mutex
 	permits int
-	terms   *several.Terms // of this number of permits
+	terms   terms // of this number of permits
 	opts    []redlock.LockOption
 	resized context.Context // ends with the next Resize
 	resize  context.CancelFunc
@@ -87,12 +90,12 @@ type Semaphore struct {
 //
 // Two Semaphores of one name and one Locker work, and their callers stand in one line. Only what each
 // knows of unused permits is its own: a call may try a permit first that the other one uses.
-func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
+func New(l *redlock.Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
 	if !door.Made(l) {
 		return nil, fmt.Errorf("%w: semaphore: the Locker is nil, or was not made by New", redlock.ErrConfig)
 	}
 	s := &Semaphore{locker: l, name: name, base: slices.Clone(opts), uses: make(map[int]int), differs: make(map[string]bool)}
-	settings, err := l.Settings(opts...)
+	settings, err := inside.Of(l).Settings(opts...)
 	switch {
 	case err != nil:
 		return nil, err
@@ -110,8 +113,8 @@ func New(l Locker, name string, permits int, opts ...redlock.LockOption) (*Semap
 		return nil, s.configErrorf("the name is empty")
 	}
 	for _, resource := range []string{name, last, s.turn()} { // name is that of the queue
-		if err := l.CheckResource(resource); err != nil {
-			return nil, s.configErrorf("%s", strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
+		if err := inside.Of(l).CheckResource(fmt.Sprintf("semaphore %q", name), resource); err != nil {
+			return nil, err
 		}
 	}
 	return s, s.Resize(permits)
@@ -151,11 +154,11 @@ func (s *Semaphore) Resize(permits int) error {
 	if label := withPermits(s.owner, permits); label != "" {
 		opts = append(opts, redlock.WithOwner(label))
 	}
-	terms, err := several.NewTerms(s.locker, opts...)
+	made, err := door.Terms(s.locker, opts)
 	if err != nil {
 		return err
 	}
-	s.opts, s.terms = opts, terms
+	s.opts, s.terms = opts, made.(terms)
 	if s.resize != nil {
 		s.resize()
 	}
@@ -172,19 +175,11 @@ type Lease struct {
 // Within is [several.Lease.Within]. A call of Acquire on the same Semaphore inside is refused as
 // re-entry.
 func (l *Lease) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return l.Lease.Within(context.WithValue(ctx, inside{l.of}, &holding{l.Context()}))
+	return l.Lease.Within(context.WithValue(ctx, withinKey{l.of}, &holding{l.Context()}))
 }
 
-// During is [several.Lease.During].
-func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *several.Lease) error) error {
-	if ctx != nil {
-		ctx = context.WithValue(ctx, inside{l.of}, &holding{l.Context()})
-	}
-	return l.Lease.During(ctx, fn)
-}
-
-// inside is the key of the context of work under a lease, and holding its value.
-type inside struct{ *Semaphore }
+// withinKey is the key of the context of work under a lease, and holding its value.
+type withinKey struct{ *Semaphore }
 
 // holding has the context of the lease: nil while the call waits for it. It does not refer to the parts, so
 // that the garbage collector can tell of a lease that was dropped.
@@ -201,7 +196,7 @@ func (s *Semaphore) Acquire(ctx context.Context, n int) (*Lease, error) {
 	if err := s.check(ctx, n); err != nil {
 		return nil, err
 	}
-	ctx = context.WithValue(ctx, inside{s}, new(holding)) // which the contexts of the lease and its parts have, too
+	ctx = context.WithValue(ctx, withinKey{s}, new(holding)) // which the contexts of the lease and its parts have, too
 	if !s.busy() {
 		got, err := s.try(ctx, n, n)
 		if lease, err := s.lease(ctx, got, err); !again(ctx, err) {
@@ -234,7 +229,7 @@ func (s *Semaphore) TryAcquire(ctx context.Context, n int) (*Lease, error) {
 	if s.busy() {
 		return nil, s.refused(redlock.ErrTaken)
 	}
-	ctx = context.WithValue(ctx, inside{s}, new(holding))
+	ctx = context.WithValue(ctx, withinKey{s}, new(holding))
 	got, err := s.try(ctx, n, MaxPermits)
 	return s.lease(ctx, got, err)
 }
@@ -250,7 +245,8 @@ func (s *Semaphore) Do(ctx context.Context, n int, fn func(ctx context.Context, 
 	if err != nil {
 		return err
 	}
-	return lease.During(ctx, func(ctx context.Context, _ *several.Lease) error { return fn(ctx, lease) })
+	ctx = context.WithValue(ctx, withinKey{s}, &holding{lease.Context()})
+	return s.presentTerms().During(ctx, lease.Lease, func(ctx context.Context, _ *several.Lease) error { return fn(ctx, lease) })
 }
 
 // made panics if New has not made the Semaphore.
@@ -268,7 +264,7 @@ func (s *Semaphore) check(ctx context.Context, n int) error {
 	if permits := s.Permits(); n < 1 || n > permits {
 		return s.configErrorf("%d permits wanted: must be from 1 to %d", n, permits)
 	}
-	if outer, ok := ctx.Value(inside{s}).(*holding); ok && outer.lease != nil && outer.lease.Err() == nil {
+	if outer, ok := ctx.Value(withinKey{s}).(*holding); ok && outer.lease != nil && outer.lease.Err() == nil {
 		return fmt.Errorf("semaphore %q: %w", s.name, redlock.ErrReentry)
 	}
 	return nil
@@ -360,7 +356,7 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease, err error) 
 	}
 	whole := (*several.Lease)(nil)
 	if len(got) == 1 {
-		whole = several.Join(ctx, got...)
+		whole = s.presentTerms().Whole(ctx, got...)
 	} else if whole, err = s.presentTerms().Join(ctx, got...); err != nil {
 		for _, le := range got {
 			s.put(true, s.permit(le))
@@ -373,11 +369,11 @@ func (s *Semaphore) lease(ctx context.Context, got []*redlock.Lease, err error) 
 		permit := s.permit(le)
 		context.AfterFunc(le.Context(), func() { s.put(true, permit) }) // tried first the next time
 	}
-	ctx.Value(inside{s}).(*holding).lease = whole.Context()
+	ctx.Value(withinKey{s}).(*holding).lease = whole.Context()
 	return &Lease{whole, s}, nil
 }
 
-func (s *Semaphore) presentTerms() *several.Terms {
+func (s *Semaphore) presentTerms() terms {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.terms
@@ -464,9 +460,8 @@ func (s *Semaphore) compare(err error) {
 		s.differs[number] = true
 	}
 	s.mu.Unlock()
-	logs, ok := s.locker.(interface{ Logger() *slog.Logger })
-	if isNew && ok {
-		logs.Logger().Warn("redlock: a client gives the semaphore another number of permits; the largest holds",
+	if isNew {
+		inside.Of(s.locker).Logger().Warn("redlock: a client gives the semaphore another number of permits; the largest holds",
 			"semaphore", s.name, "permits", own, "theirs", number, "holder", holder)
 	}
 }

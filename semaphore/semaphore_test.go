@@ -16,7 +16,7 @@ import (
 	"github.com/d0720281/redlock/semaphore"
 )
 
-func newSemaphore(t testing.TB, l semaphore.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
+func newSemaphore(t testing.TB, l *redlock.Locker, permits int, opts ...redlock.LockOption) *semaphore.Semaphore {
 	t.Helper()
 	s, err := semaphore.New(l, "s", permits, opts...)
 	locktest.Must(t, err)
@@ -133,25 +133,24 @@ func TestEveryCallerIsServed(outer *testing.T) {
 	}
 }
 
-// stopping is a Locker whose process stands still once, when it has locked a permit.
-type stopping struct {
-	*redlock.Locker
-	once *sync.Once
-	stop time.Duration
-}
-
-func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	lease, err := s.Locker.TryLock(ctx, resource, opts...)
-	s.once.Do(func() { time.Sleep(s.stop) })
-	return lease, err
+// stopping makes a process stand still once, when it has locked a permit.
+func stopping(stop time.Duration) redlock.Option {
+	var once sync.Once
+	return redlock.WithTracer(func(_ context.Context, op, _ string) func(*redlock.Lease, error) {
+		return func(*redlock.Lease, error) {
+			if op == "TryLock" {
+				once.Do(func() { time.Sleep(stop) })
+			}
+		}
+	})
 }
 
 // A caller that loses its permits before it has a lease on all of them goes on: it waits for them.
 func TestAcquireGoesOn(outer *testing.T) {
 	t := redistest.Timed(outer)
 	const ttl = 300 * time.Millisecond
-	l := locktest.Open(t, redistest.Addrs(locktest.Masters(t, 3)), redlock.WithTTL(ttl))
-	s := newSemaphore(t, stopping{l, new(sync.Once), ttl + 100*time.Millisecond}, 2, redlock.WithoutRenewal())
+	l := locktest.Open(t, redistest.Addrs(locktest.Masters(t, 3)), redlock.WithTTL(ttl), stopping(ttl+100*time.Millisecond))
+	s := newSemaphore(t, l, 2, redlock.WithoutRenewal())
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 	defer cancel()
 	lease, err := s.Acquire(ctx, 2)
@@ -206,7 +205,7 @@ func TestPermitThatIsNoLock(outer *testing.T) {
 func TestArguments(outer *testing.T) {
 	t := redistest.Timed(outer)
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))
-	open := func(l semaphore.Locker, name string, permits int, opts ...redlock.LockOption) error {
+	open := func(l *redlock.Locker, name string, permits int, opts ...redlock.LockOption) error {
 		_, err := semaphore.New(l, name, permits, opts...)
 		return err
 	}

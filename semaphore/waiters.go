@@ -8,6 +8,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 )
 
 // wait waits for n permits. It begins anew if the number of permits changes, or if something that it
@@ -72,7 +73,7 @@ func (s *Semaphore) any(ctx context.Context, n int) ([]*redlock.Lease, error) {
 	got, errs := make([]*redlock.Lease, n), make([]error, n)
 	var waits sync.WaitGroup
 	one := func(i int) {
-		if got[i], errs[i] = s.locker.LockAny(inner, s.name, permits, opts...); errs[i] != nil {
+		if got[i], errs[i] = inside.Of(s.locker).LockAny(inner, s.name, permits, opts...); errs[i] != nil {
 			end(errs[i])
 			return
 		}

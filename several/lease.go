@@ -35,17 +35,13 @@ type ending struct {
 	end    context.CancelCauseFunc
 
 	grace   time.Duration
-	kept    []*redlock.Lease // handles of the parts until the end of WithMinHold
-	clock   redlock.Clock    // of WithMaxHold; nil if there is none
-	holdEnd time.Duration    // by that clock
+	kept    []*redlock.Lease                 // handles of the parts until the end of WithMinHold
+	clock   interface{ Now() time.Duration } // of WithMaxHold; nil if there is none
+	holdEnd time.Duration                    // by that clock
 }
 
-// Join makes one lease of parts, for packages that lock in another order. ctx is the context of the
-// call that got them: the Context of the lease has its values. Join panics if ctx or a part is nil.
-func Join(ctx context.Context, parts ...*redlock.Lease) *Lease {
-	return join(ctx, new(ending), parts)
-}
-
+// join makes one lease of parts. ctx is the context of the call that got them: the Context of the lease
+// has its values.
 func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
 	l := &Lease{ending: e, parts: slices.Clone(parts)}
 	slices.SortFunc(l.parts, func(a, b *redlock.Lease) int { return strings.Compare(a.Resource(), b.Resource()) })
@@ -309,15 +305,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// During calls fn while the lease is held, and unlocks the lease when fn returns or panics. It
-// returns fn's error joined with that of Unlock, unless fn has given the lease back. If fn ran on for
-// more than 10 s after [redlock.Locker.Close], that matches [redlock.ErrNotHeld] and [redlock.ErrClosed].
-// The context of fn is that of [Lease.Within]. A nil ctx or fn is refused, with [redlock.ErrConfig], and ends nothing.
-func (l *Lease) During(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
-	l.made()
-	if ctx == nil || fn == nil {
-		return configErrorf("During: ctx or fn is nil")
-	}
+// during calls fn while the lease is held, and unlocks the lease when fn returns or panics. It
+// returns fn's error joined with that of Unlock, unless fn has given the lease back.
+func (l *Lease) during(ctx context.Context, fn func(ctx context.Context, lease *Lease) error) (err error) {
 	inner, cancel, over := l.within(ctx)
 	defer over() // when the parts were given back
 	defer func() {

@@ -158,7 +158,7 @@ func wantTaken(b *locktest.Bubble, since time.Time, stays, soon time.Duration, n
 	}
 }
 
-// Every option that several.Terms does not refuse keeps the meaning that it has for a single lock, for the whole lease
+// Every option that several does not refuse keeps the meaning that it has for a single lock, for the whole lease
 // and from the moment at which it has all parts: alone with each call, and beside each other option that New was given,
 // with one of the endings, or with each of them if tests are [redistest.Long].
 func TestVirtualOptions(t *testing.T) {
@@ -213,26 +213,21 @@ func TestVirtualOptions(t *testing.T) {
 	}
 }
 
-// slow is a Locker that waits before it tries to lock "b", as for a quarantine.
-type slow struct {
-	*redlock.Locker
-	wait time.Duration
-}
-
-func (s slow) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	if resource == "b" {
+// slow makes a Locker wait before it tries to lock "b", as for a quarantine.
+var slow = redlock.WithTracer(func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
+	if op == "TryLock" && resource == "b" {
 		select {
 		case <-ctx.Done():
-		case <-time.After(s.wait):
+		case <-time.After(time.Minute):
 		}
 	}
-	return s.Locker.TryLock(ctx, resource, opts...)
-}
+	return nil
+})
 
 // While TryLock waits for one part, it extends the others. If one cannot be locked, it does not wait.
 func TestVirtualTryLockWaits(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := slow{b.WarmLocker(), time.Minute}
+		l := b.WarmLocker(slow)
 		lease, err := several.TryLock(t.Context(), l, write("a", "b"), redlock.WithoutRenewal())
 		locktest.Must(t, err)
 		if v := lease.Validity(); v < redlock.DefaultTTL/2 {
@@ -245,7 +240,7 @@ func TestVirtualTryLockWaits(t *testing.T) {
 		closing := time.Now()
 		locktest.Must(t, l.Close()) // no work is done under the lease
 		locktest.WantSince(t, "Close", closing, 0)
-		l = slow{b.WarmLocker(), time.Minute}
+		l = b.WarmLocker(slow)
 		z := b.Lock(b.WarmLocker(), "z")
 		start := time.Now()
 		err = try(t.Context(), l, write("a", "b", "z"), redlock.WithMinHold(time.Minute))
@@ -264,7 +259,7 @@ func TestVirtualTryLockWaits(t *testing.T) {
 // start of the call.
 func TestVirtualQuarantineWait(t *testing.T) {
 	for _, test := range []struct {
-		get  func(ctx context.Context, l several.Locker, names several.Names, opts ...redlock.LockOption) (*several.Lease, error)
+		get  func(ctx context.Context, l *redlock.Locker, names several.Names, opts ...redlock.LockOption) (*several.Lease, error)
 		wait time.Duration
 		want []error
 	}{
@@ -294,8 +289,6 @@ func TestVirtualQuarantineWait(t *testing.T) {
 // Options that make no sense for the whole are refused before any master is asked, with each call and by New.
 func TestRefusedOptions(outer *testing.T) {
 	t := redistest.Timed(outer)
-	_, err := several.NewTerms(nil)
-	locktest.WantMatch(t, "NewTerms without a Locker", err, []error{redlock.ErrConfig})
 	for name, opt := range map[string]redlock.LockOption{"WithReentry": redlock.WithReentry(), "Shared": redlock.Shared(), "a wrong option": redlock.WithTTL(1)} {
 		for _, byNew := range []bool{false, true} {
 			l, opts := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)), []redlock.LockOption{opt}

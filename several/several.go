@@ -33,23 +33,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/wire"
 )
-
-// Locker has the methods of a [redlock.Locker] that the package needs.
-type Locker interface {
-	Lock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)
-	TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error)
-	CheckResource(resource string) error
-	WhyWaiting(resource string) error
-	Settings(opts ...redlock.LockOption) (redlock.Settings, error)
-}
 
 // MaxNames is the largest number of resources of one call.
 const MaxNames = 64
@@ -62,22 +53,29 @@ type Names struct {
 }
 
 // Lock returns one lease on several resources. It waits until it has all of them. The options are
-// those of the whole lease, from the moment at which it has all parts: see [Terms].
-// [redlock.WithReentry] is refused, and so is [redlock.Shared], which [Names] replaces.
-// [redlock.WithQuarantineWait] is for TryLock, as for a single lock.
+// those of the whole lease, from the moment at which it has all parts. At least half of the TTL is left
+// then, however long the call has waited:
+//
+//   - [redlock.WithTTL], [redlock.WithGrace] and [redlock.WithOwner] hold for each part, from the start.
+//   - [redlock.WithMaxHold] ends the lease. A part that was handed over has no bound of its own.
+//   - [redlock.WithMinHold] keeps each part taken, also if it is unlocked by itself, and until then it
+//     cannot be downgraded. A part that was given back before the call had all of them is free at once.
+//   - [redlock.WithoutRenewal]: while the call waits it extends what it has.
+//   - [redlock.WithReentry] is refused, and so is [redlock.Shared], which [Names] replaces.
+//   - [redlock.WithQuarantineWait] is for TryLock, as for a single lock.
 //
 // If ctx ends first, the error is that of the resource for which the call waited. If an argument
 // cannot work, the error matches [redlock.ErrConfig], and no master is asked. A name that
 // [redlock.Locker.Lock] refuses, as that of a permit, is for TryLock alone. After an error no
 // resource is held: Lock gives the parts that it had back without waiting for the masters.
-func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
+func Lock(ctx context.Context, l *redlock.Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
 		return nil, err
 	}
 	for _, name := range c.names {
 		if wire.QueueOf(name) != name {
-			return nil, configErrorf("Lock: resource %q is one of several, for any of which LockAny waits", name)
+			return nil, configErrorf("Lock: resource %q is one of several, for any of which package semaphore waits", name)
 		}
 	}
 	c.part = append(c.part, redlock.WithQuarantineWait(0)) // Lock waits in any case, and without what it could get meanwhile
@@ -92,7 +90,7 @@ func Lock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption
 // TryLock is [Lock] with one attempt for each resource, all at the same time. As soon as one of them
 // cannot be locked, TryLock gives up the others, and returns the error of that one. With
 // [redlock.WithQuarantineWait] the time counts from the start of the call for all of them.
-func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
+func TryLock(ctx context.Context, l *redlock.Locker, names Names, opts ...redlock.LockOption) (*Lease, error) {
 	c, err := newCall(ctx, l, names, opts)
 	if err != nil {
 		return nil, err
@@ -115,9 +113,9 @@ func TryLock(ctx context.Context, l Locker, names Names, opts ...redlock.LockOpt
 var errAnother = errors.New("another resource could not be locked")
 
 // Do calls fn while a lease on several resources is held, as [redlock.Locker.Do] does for one, and
-// returns fn's error joined with the error of Unlock. The context of fn ends with ctx or with the
-// lease.
-func Do(ctx context.Context, l Locker, names Names, fn func(ctx context.Context, lease *Lease) error, opts ...redlock.LockOption) (err error) {
+// returns fn's error joined with the error of Unlock. The context of fn is that of [Lease.Within]. If fn ran
+// on for more than 10 s after [redlock.Locker.Close], the error matches [redlock.ErrNotHeld] and [redlock.ErrClosed].
+func Do(ctx context.Context, l *redlock.Locker, names Names, fn func(ctx context.Context, lease *Lease) error, opts ...redlock.LockOption) (err error) {
 	if fn == nil {
 		return configErrorf("fn is nil")
 	}
@@ -125,7 +123,7 @@ func Do(ctx context.Context, l Locker, names Names, fn func(ctx context.Context,
 	if err != nil {
 		return err
 	}
-	return lease.During(ctx, fn)
+	return lease.during(ctx, fn)
 }
 
 func configErrorf(format string, args ...any) error {
@@ -134,20 +132,20 @@ func configErrorf(format string, args ...any) error {
 
 // call is a call of Lock or TryLock under way.
 type call struct {
-	*Terms
+	*terms
 	names  []string // sorted, each once
 	shared map[string]bool
 }
 
-func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOption) (*call, error) {
+func newCall(ctx context.Context, l *redlock.Locker, names Names, opts []redlock.LockOption) (*call, error) {
 	if ctx == nil {
 		return nil, configErrorf("ctx is nil")
 	}
-	terms, err := NewTerms(l, opts...)
+	t, err := newTerms(l, opts...)
 	if err != nil {
 		return nil, err
 	}
-	c := &call{Terms: terms, shared: make(map[string]bool)}
+	c := &call{terms: t, shared: make(map[string]bool)}
 	for _, name := range names.Read {
 		c.shared[name] = true
 	}
@@ -164,8 +162,8 @@ func newCall(ctx context.Context, l Locker, names Names, opts []redlock.LockOpti
 		return nil, configErrorf("Shared: list the resources in Names.Read")
 	}
 	for _, name := range c.names {
-		if err := l.CheckResource(name); err != nil {
-			return nil, configErrorf("%s", strings.TrimPrefix(err.Error(), redlock.ErrConfig.Error()+": CheckResource: "))
+		if err := inside.Of(l).CheckResource("several", name); err != nil {
+			return nil, err
 		}
 	}
 	return c, nil
@@ -181,7 +179,7 @@ func (c *call) options(name string) []redlock.LockOption {
 
 // cutOff reports whether calls of this process wait for a resource whose masters have no quorum.
 func (c *call) cutOff(name string) bool {
-	return errors.Is(c.locker.WhyWaiting(name), redlock.ErrNoQuorum)
+	return errors.Is(inside.Of(c.locker).WhyWaiting(name), redlock.ErrNoQuorum)
 }
 
 // errCutOff ends the wait for a resource whose masters have no quorum.
@@ -244,7 +242,7 @@ func (c *call) once(ctx context.Context) (lease *Lease, again bool, err error) {
 	for {
 		// An attempt for a resource that this process has or waits for would be in vain.
 		rest := c.names[len(held):]
-		if i := slices.IndexFunc(rest, func(r string) bool { return c.locker.WhyWaiting(r) != nil }); i >= 0 {
+		if i := slices.IndexFunc(rest, func(r string) bool { return inside.Of(c.locker).WhyWaiting(r) != nil }); i >= 0 {
 			rest = rest[:i]
 		}
 		if len(rest) > 1 || len(rest) == len(c.names) {

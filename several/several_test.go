@@ -169,30 +169,20 @@ func TestUnlockWithoutAContext(t *testing.T) {
 	})
 }
 
-// stopping is a Locker whose process stands still, while two of three masters hang, when it has locked "b".
-type stopping struct {
-	*redlock.Locker
-	hangs func()
-	stop  time.Duration
-}
-
-func (s stopping) TryLock(ctx context.Context, resource string, opts ...redlock.LockOption) (*redlock.Lease, error) {
-	lease, err := s.Locker.TryLock(ctx, resource, opts...)
-	if resource == "b" && err == nil {
-		s.hangs()
-		time.Sleep(s.stop)
-	}
-	return lease, err
-}
-
 // If the parts have too little validity left, and the masters do not extend them, TryLock gives them back.
 func TestTryLockGivesBack(outer *testing.T) {
 	t := redistest.Timed(outer)
 	procs := locktest.Masters(t, 3)
 	addrs, ttl := redistest.Addrs(procs), redlock.WithTTL(2*time.Second)
-	l := stopping{locktest.Open(t, addrs, ttl), func() {
-		locktest.Must(t, errors.Join(procs[0].Pause(), procs[1].Pause()))
-	}, 1200 * time.Millisecond}
+	// The process stands still, while two of three masters hang, when it has locked "b".
+	l := locktest.Open(t, addrs, ttl, redlock.WithTracer(func(_ context.Context, op, resource string) func(*redlock.Lease, error) {
+		return func(_ *redlock.Lease, err error) {
+			if op == "TryLock" && resource == "b" && err == nil {
+				locktest.Must(t, errors.Join(procs[0].Pause(), procs[1].Pause()))
+				time.Sleep(1200 * time.Millisecond)
+			}
+		}
+	}))
 	if err := try(t.Context(), l, several.Names{Write: []string{"a", "b"}}); !errors.Is(err, redlock.ErrNoQuorum) {
 		t.Fatalf("TryLock: got %v, want ErrNoQuorum", err)
 	}
@@ -204,7 +194,7 @@ func TestTryLockGivesBack(outer *testing.T) {
 	locktest.Must(t, lease.Unlock(t.Context()))
 }
 
-func try(ctx context.Context, l several.Locker, names several.Names, opts ...redlock.LockOption) error {
+func try(ctx context.Context, l *redlock.Locker, names several.Names, opts ...redlock.LockOption) error {
 	_, err := several.TryLock(ctx, l, names, opts...)
 	return err
 }

@@ -10,41 +10,37 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 )
 
-// Terms are the options of a lease that consists of parts, as of [Lock], [TryLock] and [Do]. A
-// package that locks the parts in another order uses them, too. It locks each part with the options
-// of [Terms.Part], calls [Terms.Keep] for the parts that it has while it waits for the others, and
-// makes the lease by [Terms.Join]. From then on, and not before, the options count, for the whole:
-//
-//   - [redlock.WithTTL], [redlock.WithGrace] and [redlock.WithOwner] hold for each part, from the start.
-//   - [redlock.WithMaxHold] ends the lease. A part that was handed over has no bound of its own.
-//   - [redlock.WithMinHold] keeps each part taken, also if it is unlocked by itself, and until then it
-//     cannot be downgraded. A part that was given back before the call had all of them is free at once.
-//   - [redlock.WithoutRenewal]: while the call waits it extends what it has.
-//
-// However long the call has waited, at least half of the TTL is left then.
-type Terms struct {
-	Settings redlock.Settings
+// terms are the options of a lease that consists of parts. Package semaphore, which locks the parts in
+// another order, uses them by door.Terms. It locks each part with the options of Part, calls Keep for
+// the parts that it has while it waits for the others, and makes the lease by Join.
+type terms struct {
+	Settings door.Settings
 
-	locker Locker
+	locker *redlock.Locker
 	part   []redlock.LockOption
 }
 
-// NewTerms returns the terms of some options. It asks no master. If an option cannot work, the error
-// matches [redlock.ErrConfig]. [redlock.WithReentry] cannot: it is for single resources.
-func NewTerms(l Locker, opts ...redlock.LockOption) (*Terms, error) {
+func init() {
+	door.Terms = func(l, opts any) (any, error) { return newTerms(l.(*redlock.Locker), opts.([]redlock.LockOption)...) }
+}
+
+// newTerms returns the terms of some options. It asks no master. If an option cannot work, the error
+// matches redlock.ErrConfig. WithReentry cannot: it is for single resources.
+func newTerms(l *redlock.Locker, opts ...redlock.LockOption) (*terms, error) {
 	if !door.Made(l) {
 		return nil, configErrorf("the Locker is nil, or was not made by New")
 	}
-	settings, err := l.Settings(opts...)
+	settings, err := inside.Of(l).Settings(opts...)
 	switch {
 	case err != nil:
 		return nil, err
 	case settings.Reentry:
 		return nil, configErrorf("WithReentry is for single resources")
 	}
-	t := &Terms{Settings: settings, locker: l, part: slices.Clone(opts)}
+	t := &terms{Settings: settings, locker: l, part: slices.Clone(opts)}
 	if settings.MaxHold > 0 {
 		t.part = append(t.part, redlock.WithMaxHold(math.MaxInt64))
 	}
@@ -55,11 +51,11 @@ func NewTerms(l Locker, opts ...redlock.LockOption) (*Terms, error) {
 }
 
 // Part returns the options for one part.
-func (t *Terms) Part() []redlock.LockOption { return slices.Clone(t.part) }
+func (t *terms) Part() []redlock.LockOption { return slices.Clone(t.part) }
 
 // Keep returns a context for the wait for other parts. It ends with ctx, with the lease, or when the
 // returned function is called. Until then the lease is extended if the library does not renew it.
-func (t *Terms) Keep(ctx context.Context, lease *redlock.Lease) (context.Context, context.CancelFunc) {
+func (t *terms) Keep(ctx context.Context, lease *redlock.Lease) (context.Context, context.CancelFunc) {
 	inner, cancel := lease.Within(ctx)
 	if !t.Settings.Renewed {
 		go func() {
@@ -82,10 +78,10 @@ func (t *Terms) Keep(ctx context.Context, lease *redlock.Lease) (context.Context
 // call that got them: the Context of the lease has its values. Join extends parts of which less than
 // half of the TTL is left.
 //
-// An error matches [redlock.ErrNotAcquired]. It also matches [redlock.ErrLost] if a part was lost
-// meanwhile, and [redlock.ErrNoQuorum] if the masters did not extend it in time. The parts are then
+// An error matches redlock.ErrNotAcquired. It also matches ErrLost if a part was lost
+// meanwhile, and ErrNoQuorum if the masters did not extend it in time. The parts are then
 // as they were: the caller gives them back.
-func (t *Terms) Join(ctx context.Context, parts ...*redlock.Lease) (*Lease, error) {
+func (t *terms) Join(ctx context.Context, parts ...*redlock.Lease) (*Lease, error) {
 	err := errors.Join(each(parts, func(part *redlock.Lease) error {
 		if part.Validity() >= t.Settings.TTL/2 {
 			return nil
@@ -117,8 +113,18 @@ func (t *Terms) Join(ctx context.Context, parts ...*redlock.Lease) (*Lease, erro
 	return lease, nil
 }
 
+// Whole makes one lease of parts to which no options of a whole apply. It panics if ctx or a part is nil.
+func (t *terms) Whole(ctx context.Context, parts ...*redlock.Lease) *Lease {
+	return join(ctx, new(ending), parts)
+}
+
+// During calls fn as Do does.
+func (t *terms) During(ctx context.Context, l *Lease, fn func(ctx context.Context, lease *Lease) error) error {
+	return l.during(ctx, fn)
+}
+
 // hold returns a handle of each part, which keeps it taken when its holder has unlocked it.
-func (t *Terms) hold(parts []*redlock.Lease) (kept []*redlock.Lease, err error) {
+func (t *terms) hold(parts []*redlock.Lease) (kept []*redlock.Lease, err error) {
 	for _, part := range parts {
 		opts := []redlock.LockOption{redlock.WithReentry()}
 		if part.Shared() {

@@ -123,7 +123,7 @@ const longestError = 4000
 // forUsers replaces what concerns the users of the library alone.
 var forUsers = strings.NewReplacer(
 	"give them as two strings", "put a comma between them",
-	"for any of which LockAny waits", "for any of which --permits waits",
+	"for any of which package semaphore waits", "for any of which --permits waits",
 	"jobs: not acquired: too late", "too late",
 	", context deadline exceeded: ", ", and the time is over: ",
 	"\n", "; ",

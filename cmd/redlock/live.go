@@ -18,6 +18,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -95,7 +96,7 @@ func (t *live) command(cmd *cobra.Command, plain func(context.Context) error) *c
 			return usagef("--interval %v: must be at least %v", t.interval, leastInterval)
 		}
 		for _, key := range keys {
-			if err := t.locker.CheckResource(key); err != nil {
+			if err := inside.Of(t.locker).CheckResource("Inspect", key); err != nil {
 				return err
 			}
 		}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/wire"
 	"github.com/d0720281/redlock/jobs"
 	"github.com/d0720281/redlock/semaphore"
@@ -126,7 +127,7 @@ func (t *taking) get(ctx context.Context, locker *redlock.Locker, stderr io.Writ
 		}
 	}()
 	if (t.verbose || terminalOf(stderr) != nil) && !t.quiet && !t.once() {
-		defer t.nameHolder(stderr, locker.WhyWaiting)()
+		defer t.nameHolder(stderr, inside.Of(locker).WhyWaiting)()
 	}
 	if t.wait > 0 {
 		var cancel context.CancelFunc
@@ -141,7 +142,7 @@ func (t *taking) get(ctx context.Context, locker *redlock.Locker, stderr io.Writ
 		return t.attempt(ctx, locker, opts)
 	}
 	votes := t.votes
-	if settings, err := locker.Settings(); err == nil && !t.changed("quarantine-wait") {
+	if settings, err := inside.Of(locker).Settings(); err == nil && !t.changed("quarantine-wait") {
 		votes = 2 * settings.Quarantine
 	}
 	opts = append(opts, redlock.WithQuarantineWait(votes))

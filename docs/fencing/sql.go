@@ -36,7 +36,7 @@ func SellOne(ctx context.Context, db *sql.DB, item string, token int64) error {
 }
 
 // Ship counts an order up and the stock of its item down, under one lease on both.
-func Ship(ctx context.Context, locker several.Locker, db *sql.DB, id int64, item string) error {
+func Ship(ctx context.Context, locker *redlock.Locker, db *sql.DB, id int64, item string) error {
 	names := several.Names{Write: []string{fmt.Sprint("order:", id), "stock:" + item}}
 	return several.Do(ctx, locker, names, func(ctx context.Context, lease *several.Lease) error {
 		return fence.TxAll(ctx, db, fence.PostgreSQL, lease.Parts(), func(tx *sql.Tx) error {

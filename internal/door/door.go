@@ -4,9 +4,11 @@ package door
 
 import (
 	"context"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/node"
 )
 
@@ -31,6 +33,31 @@ type LeaseKey struct{}
 // Made reports whether an argument is a Locker: it is not nil, and a *redlock.Locker was made by New. Package redlock sets
 // Made.
 var Made func(locker any) bool
+
+// Inside returns an inside.Locker of package internal/inside. Package redlock sets Inside.
+var Inside func(locker any) any
+
+// Terms makes what package semaphore needs of several: its terms, of a *redlock.Locker and a []redlock.LockOption. Package
+// several sets Terms.
+var Terms func(locker, opts any) (any, error)
+
+// Settings are the values of the options for one lease: those of New and of the call together.
+type Settings struct {
+	TTL           time.Duration // how long a master keeps the key that is not renewed
+	MaxTTL        time.Duration // the largest TTL of any lease
+	MasterTimeout time.Duration // how long one master may take to answer
+	Grace         time.Duration // by how much the lease ends earlier for its holder
+	MaxHold       time.Duration // bound on the life of the lease; 0 for none
+	MinHold       time.Duration // how long the resource stays taken at least
+	Quarantine    time.Duration // how long a master that is new or has lost data has no vote
+	Renewed       bool          // in the background: WithoutRenewal was not given
+	Reentry       bool          // WithReentry was given
+	Shared        bool          // Shared was given
+	Owner         string        // label of WithOwner; "" for none
+	Clock         clock.Source  // of WithClock
+
+	QuarantineWait time.Duration // how long TryLock may wait for masters in quarantine
+}
 
 // GiveBack unlocks leases, and does not wait for the masters' answers. It skips nil.
 func GiveBack[L interface {

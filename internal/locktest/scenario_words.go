@@ -12,6 +12,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
 )
@@ -180,7 +181,7 @@ var values = map[string]func(l *redlock.Lease) any{
 var ofLocker = map[string]verb[*locker]{
 	"close": {0, func(_ *play, of *locker, _ []string) error { return of.Close() }},
 	"check": {0, func(p *play, of *locker, _ []string) error { _, err := admin.Check(p.ctx, of.Locker); return err }},
-	"why":   {0, func(_ *play, of *locker, _ []string) error { return of.WhyWaiting("r") }},
+	"why":   {0, func(_ *play, of *locker, _ []string) error { return inside.Of(of.Locker).WhyWaiting("r") }},
 	"break": {0, func(p *play, of *locker, _ []string) error { _, err := admin.Break(p.ctx, of.Locker, "r"); return err }},
 	"lines": {1, func(_ *play, of *locker, w []string) error { // of callers, that the Locker keeps
 		holds("lines", door.Look(of.Locker).Lines(), "=", number(w[0]))

@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/election"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
@@ -413,7 +414,7 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 	},
 	"any": func(p *play, as string, l *redlock.Locker, _ []string) error { // LockAny of one
 		ctx := p.ctx
-		p.calls[as] = &call{name: as, cancel: func() {}, Waiter: Begin(func() (*redlock.Lease, error) { return l.LockAny(ctx, "r", 1) })}
+		p.calls[as] = &call{name: as, cancel: func() {}, Waiter: Begin(func() (*redlock.Lease, error) { return inside.Of(l).LockAny(ctx, "r", 1) })}
 		return nil
 	},
 	"releasetoken": func(p *play, as string, l *redlock.Locker, w []string) error {
@@ -485,17 +486,6 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		p.things[as] = thing{
 			"acquire": acquire(s.Acquire, true), "tryacquire": acquire(s.TryAcquire, false), "do": do,
 			"resize": func(_ string, w []string) error { return s.Resize(number(w[0])) },
-			"during": func(as string, w []string) error {
-				k, _, _ := p.work(as, nil)
-				ctx, do := p.ctx, k.do(p.T)
-				return p.later(as, func() error {
-					lease, err := s.TryAcquire(ctx, number(w[0]))
-					if err != nil {
-						return err
-					}
-					return lease.During(ctx, func(ctx context.Context, lease *several.Lease) error { return do(ctx, lease) })
-				})
-			},
 		}
 		return err
 	},
@@ -622,7 +612,7 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 	},
 }
 
-func (p *play) several(take func(context.Context, several.Locker, several.Names, ...redlock.LockOption) (*several.Lease, error), waits bool, as string, l *redlock.Locker, w []string) error {
+func (p *play) several(take func(context.Context, *redlock.Locker, several.Names, ...redlock.LockOption) (*several.Lease, error), waits bool, as string, l *redlock.Locker, w []string) error {
 	k, opts, rest := p.work(as, w)
 	ctx := p.ctx
 	if !waits {

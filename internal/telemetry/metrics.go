@@ -11,6 +11,7 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 )
 
 // Metrics tells a sink what Lockers do, and has their gauges. It is safe for concurrent use.
@@ -203,7 +204,7 @@ func (m *Metrics) keepAskingLocked(l *redlock.Locker, of *watch, grants uint64) 
 		if errors.Is(err, redlock.ErrNoQuorum) { // or the process was paused
 			select {
 			case <-time.After(askAgain):
-			case <-l.Done():
+			case <-inside.Of(l).Done():
 			}
 			_, err = admin.Check(ctx, l)
 		}
@@ -215,7 +216,7 @@ func (m *Metrics) keepAskingLocked(l *redlock.Locker, of *watch, grants uint64) 
 
 func closed(l *redlock.Locker) bool {
 	select {
-	case <-l.Done():
+	case <-inside.Of(l).Done():
 		return true
 	default:
 		return false

@@ -185,6 +185,9 @@ func CutNumber(name string) (queue string, number int) {
 	return queue, number
 }
 
+// MaxOneOf is the largest number of resources of which a caller waits for any one.
+const MaxOneOf = 1000
+
 // OneOf stands before the number of a resource that is one of several. None is the number that stands for
 // none of them: a request with that key is about their queue alone.
 const (

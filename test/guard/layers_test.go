@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -26,17 +28,17 @@ func TestSettings(outer *testing.T) {
 		name   string
 		locker *redlock.Locker
 		opts   []redlock.LockOption
-		want   redlock.Settings
+		want   door.Settings
 	}{
-		{"defaults", plain, nil, redlock.Settings{TTL: 10 * time.Second, MasterTimeout: 250 * time.Millisecond, Quarantine: quarantine, Renewed: true}},
+		{"defaults", plain, nil, door.Settings{TTL: 10 * time.Second, MasterTimeout: 250 * time.Millisecond, Quarantine: quarantine, Renewed: true}},
 		{"options of the call", plain, []redlock.LockOption{redlock.WithTTL(time.Second), redlock.WithoutRenewal(), redlock.WithReentry(), redlock.Shared()},
-			redlock.Settings{TTL: time.Second, MasterTimeout: 100 * time.Millisecond, Quarantine: quarantine, Reentry: true, Shared: true}},
+			door.Settings{TTL: time.Second, MasterTimeout: 100 * time.Millisecond, Quarantine: quarantine, Reentry: true, Shared: true}},
 		{"options of New", set, nil,
-			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, Grace: time.Second, Renewed: true, Reentry: true}},
+			door.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, Grace: time.Second, Renewed: true, Reentry: true}},
 		{"options of both", set, []redlock.LockOption{redlock.WithMaxHold(time.Minute), redlock.WithGrace(0), redlock.WithQuarantineWait(time.Second)},
-			redlock.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, QuarantineWait: time.Second, MaxHold: time.Minute, Renewed: true, Reentry: true}},
+			door.Settings{TTL: 4 * time.Second, MasterTimeout: 70 * time.Millisecond, Quarantine: quarantine, QuarantineWait: time.Second, MaxHold: time.Minute, Renewed: true, Reentry: true}},
 	} {
-		got, err := test.locker.Settings(test.opts...)
+		got, err := inside.Of(test.locker).Settings(test.opts...)
 		if got.Clock == nil || got.Owner == "" || got.MaxTTL != redlock.DefaultMaxTTL {
 			t.Errorf("%s: got clock %v, owner %q, largest TTL %v; want defaults", test.name, got.Clock, got.Owner, got.MaxTTL)
 		}
@@ -49,9 +51,9 @@ func TestSettings(outer *testing.T) {
 		"nil":                   {nil},
 		"a TTL over WithMaxTTL": {redlock.WithTTL(time.Hour)},
 	} {
-		got, err := plain.Settings(opts...)
+		got, err := inside.Of(plain).Settings(opts...)
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig})
-		if got != (redlock.Settings{}) {
+		if got != (door.Settings{}) {
 			t.Errorf("%s: got %+v, want the zero value", name, got)
 		}
 	}
@@ -108,7 +110,7 @@ func TestVirtualDone(t *testing.T) {
 		l := b.WarmLocker()
 		b.Lock(l, "r")
 		select {
-		case <-l.Done():
+		case <-inside.Of(l).Done():
 			t.Error("got an end before Close")
 		default:
 		}
@@ -122,7 +124,7 @@ func TestVirtualDone(t *testing.T) {
 		default:
 		}
 		select {
-		case <-l.Done():
+		case <-inside.Of(l).Done():
 		default:
 			t.Error("got no end while Close runs")
 		}
@@ -137,18 +139,18 @@ func TestLogger(outer *testing.T) {
 	t := redistest.Timed(outer)
 	logger, text := locktest.LogText()
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(logger))
-	l.Logger().With("a", 1).WithGroup("g").Warn("told", "b", 2)
+	inside.Of(l).Logger().With("a", 1).WithGroup("g").Warn("told", "b", 2)
 	if got := text(); !strings.Contains(got, "level=WARN msg=told a=1 g.b=2") {
 		t.Errorf("log: got %q, want the line with its attributes", got)
 	}
-	locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil)).Logger().Warn("x")
+	inside.Of(locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(nil))).Logger().Warn("x")
 
 	standard := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(standard) })
 	l = locktest.Open(t, []string{"127.0.0.1:1"})
 	general, text := locktest.LogText()
 	slog.SetDefault(general)
-	l.Logger().Warn("told", "b", 3)
+	inside.Of(l).Logger().Warn("told", "b", 3)
 	if got := text(); !strings.Contains(got, "msg=told b=3") {
 		t.Errorf("log: got %q, want the line, as that is the default of the moment", got)
 	}

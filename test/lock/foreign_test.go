@@ -345,17 +345,14 @@ func TestNilArguments(outer *testing.T) {
 	var locker *redlock.Locker
 	var none context.Context
 	lease := locktest.Lock(t, l, "r")
-	both, err := several.Lock(t.Context(), l, several.Names{Write: []string{"a", "b"}})
-	locktest.Must(t, err)
 	nothing := func(context.Context, *several.Lease) error { panic("called") }
 	for name, err := range map[string]error{
-		"semaphore":       func() error { _, err := semaphore.New(locker, "s", 1); return err }(),
-		"election":        func() error { _, err := election.New(new(redlock.Locker), "r"); return err }(),
-		"jobs":            func() error { _, err := jobs.New(locker); return err }(),
-		"several":         several.Do(t.Context(), locker, several.Names{Write: []string{"a"}}, nothing),
-		"During/context":  both.During(none, nothing),
-		"During/function": both.During(t.Context(), nil),
-		"During/both":     both.Err(), // as it was
+		"semaphore":   func() error { _, err := semaphore.New(locker, "s", 1); return err }(),
+		"election":    func() error { _, err := election.New(new(redlock.Locker), "r"); return err }(),
+		"jobs":        func() error { _, err := jobs.New(locker); return err }(),
+		"several":     several.Do(t.Context(), locker, several.Names{Write: []string{"a"}}, nothing),
+		"Do/context":  several.Do(none, l, several.Names{Write: []string{"a"}}, nothing),
+		"Do/function": several.Do(t.Context(), l, several.Names{Write: []string{"a"}}, nil),
 		"match": func() (err error) {
 			for _, err = range admin.ListMatching(t.Context(), l, nil) {
 			}
@@ -363,7 +360,7 @@ func TestNilArguments(outer *testing.T) {
 		}(),
 		"zero": func() error { _, err := admin.Check(t.Context(), new(redlock.Locker)); return err }(),
 	} {
-		if (name == "During/both") != (err == nil) || err != nil && !errors.Is(err, redlock.ErrConfig) {
+		if !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, want ErrConfig", name, err)
 		}
 	}
@@ -380,7 +377,6 @@ func TestNilArguments(outer *testing.T) {
 		{"redlock: Within: ctx is nil", func() { lease.Within(none) }},
 		{"redlock: the Locker was not made by New", func() { redlockdebug.Handler(nil) }},
 		{"redlock: the Locker was not made by New", func() { redlockdebug.Var(new(redlock.Locker)) }},
-		{"cannot create context from nil parent", func() { both.Within(none) }},
 	} {
 		func() {
 			defer func() {
@@ -391,5 +387,5 @@ func TestNilArguments(outer *testing.T) {
 			test.call()
 		}()
 	}
-	locktest.Must(t, errors.Join(both.Unlock(t.Context()), lease.Unlock(t.Context())))
+	locktest.Must(t, lease.Unlock(t.Context()))
 }

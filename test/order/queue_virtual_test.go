@@ -11,6 +11,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
@@ -111,7 +112,7 @@ func TestVirtualOneOfSeveralLeavesTheQueue(t *testing.T) {
 		queueNode := b.Nodes[locktest.QueueNodeOf(l, "r~1")]
 		queueNode.Latency(0, 20*time.Millisecond)
 		queueNode.Put(redlock.DefaultKeyPrefix+"r~1", "another|64", time.Minute)
-		lease, err := l.LockAny(t.Context(), "r", 1)
+		lease, err := inside.Of(l).LockAny(t.Context(), "r", 1)
 		locktest.Must(t, err)
 		time.Sleep(100 * time.Millisecond)
 		if got := queueNode.Queued(redlock.DefaultKeyPrefix + "r~"); got != "" {

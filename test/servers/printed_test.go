@@ -20,6 +20,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/resp"
@@ -79,7 +80,7 @@ func (p *printed) all(l *redlock.Locker) {
 	_, err = l.Lock(waiting, "r")
 	stop()
 	p.value("Lock", err)
-	p.value("WhyWaiting", l.WhyWaiting("r"))
+	p.value("WhyWaiting", inside.Of(l).WhyWaiting("r"))
 	_, err = l.Adopt(ctx, "r", "AAAAAAAAAAAAAAAAAAAAAA;label", 0)
 	p.value("Adopt", err)
 	p.value("Bootstrap", admin.Bootstrap(ctx, l))
@@ -97,7 +98,7 @@ func (p *printed) all(l *redlock.Locker) {
 	p.value("Break", in)
 	p.value("the error of Break", err)
 	p.value("Stats", l.Stats())
-	settings, _ := l.Settings()
+	settings, _ := inside.Of(l).Settings()
 	p.value("Settings", settings)
 	for _, query := range []string{"", "?format=json"} {
 		w := httptest.NewRecorder()
