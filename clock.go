@@ -19,10 +19,6 @@ type Clock interface {
 	Now() time.Duration
 }
 
-// SystemClock is the default [Clock]. On Linux it is CLOCK_BOOTTIME, which goes on while the machine
-// is suspended. Elsewhere, and in a testing/synctest bubble, it is [RuntimeClock].
-func SystemClock() Clock { return clock.System() }
-
 // RuntimeClock is the monotonic clock of package time. It may stand still while
 // the machine is suspended. Inside a testing/synctest bubble it is the bubble's
 // clock, which makes it the right choice for tests that run there.

@@ -210,8 +210,9 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithClock sets the clock by which the library judges validities: [SystemClock] by default, which in a
-// testing/synctest bubble is the clock of the bubble. It is for tests with a clock of their own.
+// WithClock sets the clock by which the library judges validities. It is for tests with a clock of their
+// own. The default is CLOCK_BOOTTIME on Linux, which goes on while the machine is suspended. Elsewhere, and in
+// a testing/synctest bubble, it is [RuntimeClock].
 func WithClock(source Clock) Option {
 	return option(func(c *config) {
 		if c.clock = nil; !isNil(source) {
@@ -288,7 +289,7 @@ func newConfig(opts []Option) (*config, error) {
 		maxTTL:    DefaultMaxTTL,
 		drift:     DefaultDrift,
 		keyPrefix: DefaultKeyPrefix,
-		clock:     clock.NewLease(SystemClock()),
+		clock:     clock.NewLease(clock.System()),
 		guard:     true,
 		logger:    slog.Default,
 		rules:     rules.New(),

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/d0720281/redlock/internal/clock"
 )
 
 func must(t *testing.T, err error) {
@@ -64,7 +66,7 @@ func TestDefaults(t *testing.T) {
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
 		"observer":    {len(c.observers), 0},
-		"clock":       {c.clock.Source, SystemClock()},
+		"clock":       {c.clock.Source, clock.System()},
 		"guard":       {c.guard, true},
 		"trusted":     {c.trusted, false},
 	} {

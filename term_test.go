@@ -86,7 +86,7 @@ func TestCancelLead(t *testing.T) {
 //
 // Source: ALGORITHM section 11.
 func TestClocksAreMonotone(t *testing.T) {
-	for name, c := range map[string]Clock{"system": SystemClock(), "runtime": RuntimeClock()} {
+	for name, c := range map[string]Clock{"system": clock.System(), "runtime": RuntimeClock()} {
 		t.Run(name, func(t *testing.T) {
 			first := c.Now()
 			last := first
