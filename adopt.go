@@ -79,7 +79,7 @@ func (le *Lease) Detach() error {
 //     token; with [ErrDetached] if another call adopted it meanwhile, and with [ErrBroken] after Break of package admin;
 //   - [ErrNoQuorum] if too few masters answered in a round, or if another holder may have had
 //     the resource in between, because masters have lost the key and got it again;
-//   - [ErrMasters] if the list of masters is wrong;
+//   - [ErrMasterSetup] if the list of masters is wrong;
 //   - ctx.Err() if ctx ended the call;
 //   - [ErrConfig] if an argument is wrong. The token of a reader is wrong: only exclusive leases
 //     can be adopted. So is a fence that is further ahead of the masters' clocks than a fencing

@@ -27,7 +27,7 @@
 //   - all clients have the same masters, the same key prefix and the same value of [WithMaxTTL], and
 //     no client has [WithoutRestartGuard]. A master tells its clients of a conflicting list, of
 //     another server at an address, of a larger TTL and of another version of the protocol, see
-//     [ErrMasters]. Clients that reach no master in common are not told.
+//     [ErrMasterSetup]. Clients that reach no master in common are not told.
 //
 // The library detects that a master restarted, was flushed or was replaced. Such a master has no
 // vote during its quarantine, which is a little longer than the largest TTL: 10.3 s by default. A

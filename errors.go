@@ -41,7 +41,7 @@ var (
 	// how long each of them has to wait. Bootstrap of package admin ends the wait for new masters.
 	ErrQuarantine = errors.New("redlock: masters in quarantine")
 
-	// ErrMasters reports that a master cannot take part until a person corrects that. If too many
+	// ErrMasterSetup reports that a master cannot take part until a person corrects that. If too many
 	// masters cannot, or one refuses the list of masters or the version, [Locker.Lock] gives up. [Reason] returns why:
 	//
 	//   - "same_server": two addresses lead to one server, by another name or database number,
@@ -72,7 +72,7 @@ var (
 	//     speaks no TLS.
 	//   - "wrong_type": the key of the resource holds data that is no lock. Change the resource or
 	//     the key prefix.
-	ErrMasters = reason.Masters
+	ErrMasterSetup = reason.Masters
 
 	// ErrLost reports that the lease is over, although it was not released. The protected work must
 	// stop. [Reason] returns why:
@@ -83,7 +83,7 @@ var (
 	//     showed afterwards.
 	//   - "quorum_lost": before the validity ran out, the masters reported that a quorum no longer
 	//     has the key.
-	//   - "membership": a master that answered after the lease was granted refuses the list of masters, see [ErrMasters].
+	//   - "membership": a master that answered after the lease was granted refuses the list of masters, see [ErrMasterSetup].
 	//   - "broken" and "max_hold" have sentinels of their own.
 	ErrLost = reason.Lost
 
@@ -389,7 +389,7 @@ func (e *MasterError) hasAnother() bool {
 }
 
 // excluded reports whether the master cannot take part until a person corrects that.
-func (e *MasterError) excluded() bool { return errors.Is(e, ErrMasters) }
+func (e *MasterError) excluded() bool { return errors.Is(e, ErrMasterSetup) }
 
 // hopeless is excluded without what may end by itself: a replica may become a master.
 func (e *MasterError) hopeless() bool {
@@ -529,7 +529,7 @@ var (
 //	timeout, connection, late, key_missing
 //	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
 //	permission, unsupported, tls, membership, wrong_type, not_master, cluster_node, same_server, other_server, version
-//	                                what a person has to correct, see ErrMasters
+//	                                what a person has to correct, see ErrMasterSetup
 //	stale                           of one master: another server answers at its address
 //	config, reentry, upgrade, closed
 //	masters, not_held, lost, not_acquired
@@ -637,7 +637,7 @@ var reasonWords = []reasonWord{
 
 // vagueWords has the words of errors that match none of reasonWords.
 var vagueWords = []reasonWord{
-	{ErrMasters, "masters"},
+	{ErrMasterSetup, "masters"},
 	{ErrNotHeld, "not_held"},
 	{ErrLost, "lost"},
 	{ErrNotAcquired, "not_acquired"},

@@ -20,7 +20,7 @@ import (
 
 // sentinels has every exported sentinel.
 var sentinels = []error{
-	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrMasters, ErrLost, ErrBroken, ErrMaxHold,
+	ErrNotAcquired, ErrTaken, ErrNoQuorum, ErrQuarantine, ErrMasterSetup, ErrLost, ErrBroken, ErrMaxHold,
 	ErrNotHeld, ErrReleased, ErrDetached, ErrReentry, ErrClosed, ErrConfig,
 }
 

@@ -136,7 +136,7 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 // part.
 func (p *pool) changed() {
 	p.changes.Add(1)
-	cannot := func(n *node.Node) bool { return errors.Is(n.Standing().Down, ErrMasters) }
+	cannot := func(n *node.Node) bool { return errors.Is(n.Standing().Down, ErrMasterSetup) }
 	p.lines.Changed(p.quorumUp() || slices.ContainsFunc(p.nodes, cannot), p.queueNodeOf)
 }
 

@@ -34,7 +34,7 @@ const (
 // exclusive lease inside a reader's lease fails with ErrReentry in any case.
 //
 // Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
-// [ErrMasters]. Without the right to ZRANGE, readers may overtake a waiting writer.
+// [ErrMasterSetup]. Without the right to ZRANGE, readers may overtake a waiting writer.
 //
 // Source: ALGORITHM section 12.
 func Shared() LockOption { return lockOption(func(c *lockConfig) { c.shared = true }) }

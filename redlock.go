@@ -155,7 +155,7 @@ func (l *Locker) start() *pool {
 // While too many masters are in quarantine ([ErrQuarantine]), Lock waits for them, and logs for how
 // long (see [WithLogger]). If the deadline of ctx comes before the end of the quarantine, Lock
 // returns at once: the error matches ErrQuarantine, and not ctx.Err(), as ctx has not ended. A
-// [MasterError] has the time for each master. If too many masters cannot take part ([ErrMasters]),
+// [MasterError] has the time for each master. If too many masters cannot take part ([ErrMasterSetup]),
 // Lock fails at once. If two masters are one server, it fails in any case.
 //
 // After an error no lease is held. The library asks every master that may have set the key to

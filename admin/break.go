@@ -31,7 +31,7 @@ import (
 //
 // A key that never expires is not of this library; its placeholder lives for the value of
 // [redlock.WithMaxTTL]. A key that is no string is left alone, and the error of that master matches
-// [redlock.ErrMasters]. A master without a key is not changed. Callers that wait for the resource
+// [redlock.ErrMasterSetup]. A master without a key is not changed. Callers that wait for the resource
 // go on waiting.
 //
 // The result has the state before the Break, except for the TTL of the masters that are Broken:

@@ -82,7 +82,7 @@ type Master struct {
 //
 // If all masters have a vote for this client, the error is nil. Otherwise it is a [*redlock.QuorumError] with the
 // masters that have none. It matches [redlock.ErrNoQuorum] if the others make no quorum, or if one refuses the list
-// of masters or the version, [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasters] if a master cannot
+// of masters or the version, [redlock.ErrQuarantine] if some masters only have to wait, and [redlock.ErrMasterSetup] if a master cannot
 // take part. Warnings are in the report alone.
 //
 // The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it
@@ -296,7 +296,7 @@ func hintFor(err error, withTLS bool) string {
 // that matches [redlock.ErrNoQuorum]. A master that is lost between the two rounds of Bootstrap
 // waits out its quarantine. If all masters are in use already, Bootstrap does nothing and returns
 // nil. If a master refuses the list of masters, Bootstrap does nothing, and the error matches
-// [redlock.ErrMasters]. If some are in use and others in quarantine, these others were added or have lost data, and
+// [redlock.ErrMasterSetup]. If some are in use and others in quarantine, these others were added or have lost data, and
 // only waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
 // [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig].
 //
@@ -333,12 +333,12 @@ func (r room) onMarkers(ctx context.Context, what string, seen []node.Marker) ([
 		left := markers[i].Left
 		switch {
 		case err != nil:
-			if !errors.Is(e, redlock.ErrMasters) {
+			if !errors.Is(e, redlock.ErrMasterSetup) {
 				e.Reasons = []error{redlock.ErrNoQuorum}
 			}
 		case markers[i].Conflict != nil:
 			err = markers[i].Conflict
-			e.Reasons = []error{redlock.ErrMasters}
+			e.Reasons = []error{redlock.ErrMasterSetup}
 		case left == 0:
 			e.Granted++
 			continue

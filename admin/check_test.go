@@ -574,7 +574,7 @@ func TestClientsWithDifferentLists(outer *testing.T) {
 		}, "a warning about "+n+" and its line")
 	}
 	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrMasters, reason.Membership)
+	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrMasterSetup, reason.Membership)
 	if text := err.Error(); !strings.Contains(text, c.Addrs[2]) || !strings.Contains(text, "client "+owner+" has") {
 		t.Errorf("got %v, want the other list and its client named", err)
 	}

@@ -94,12 +94,12 @@ func TestInspectWithARefusedList(outer *testing.T) {
 	in, err := inspection(t, c.Addrs)
 	wantVerdict(t, in, err, admin.VerdictQuarantined)
 	for _, m := range in.Masters {
-		if !errors.Is(m.NoVote, redlock.ErrMasters) {
+		if !errors.Is(m.NoVote, redlock.ErrMasterSetup) {
 			t.Errorf("%s: got %v, want no vote for this list", m.Master, m.NoVote)
 		}
 	}
-	if _, err := locktest.Open(t, c.Addrs).TryLock(t.Context(), inspected); !errors.Is(err, redlock.ErrMasters) {
-		t.Errorf("got %v, want ErrMasters", err)
+	if _, err := locktest.Open(t, c.Addrs).TryLock(t.Context(), inspected); !errors.Is(err, redlock.ErrMasterSetup) {
+		t.Errorf("got %v, want ErrMasterSetup", err)
 	}
 }
 

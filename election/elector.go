@@ -136,7 +136,7 @@ func (e *Elector) made() {
 //
 // If ctx ends, the error matches ctx.Err(), and also the error of lead if that has another reason.
 // Run goes on while masters are down: [Elector.IsLeader] returns why there is no quorum. An error
-// after which waiting cannot help ([redlock.ErrClosed], or [redlock.ErrMasters] from too many
+// after which waiting cannot help ([redlock.ErrClosed], or [redlock.ErrMasterSetup] from too many
 // masters, see [redlock.Locker.Lock]) ends Run. So does [redlock.ErrQuarantine] if ctx has a
 // deadline before the end of the quarantine. A nil ctx, a nil lead, and a call while another Run
 // of this Elector has not returned give [redlock.ErrConfig].

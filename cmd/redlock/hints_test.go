@@ -25,7 +25,7 @@ import (
 var noState = map[string]string{
 	"`ErrQuarantine`, \"no vote\", after":       "leads to \"Masters are back empty\"",
 	"\"no vote\" for minutes or hours":          "ends with that lease",
-	"`ErrMasters`, exit code 78":                "row \"has the list of masters\"",
+	"`ErrMasterSetup`, exit code 78":            "row \"has the list of masters\"",
 	"`ErrNoQuorum`, exit code 69":               "leads to \"Nothing is granted\"",
 	"\"leads this client to the server\"":       "leads to \"Nothing is granted\"",
 	"`OOM`, `MISCONF`":                          "leads to \"A master refuses to write\"",

@@ -21,7 +21,7 @@ import (
 
 var sentinels = map[string]error{
 	"taken": redlock.ErrTaken, "noquorum": redlock.ErrNoQuorum, "quarantine": redlock.ErrQuarantine, "notacquired": redlock.ErrNotAcquired,
-	"masters": redlock.ErrMasters, "membership": reason.Membership, "closed": redlock.ErrClosed, "config": redlock.ErrConfig,
+	"masters": redlock.ErrMasterSetup, "membership": reason.Membership, "closed": redlock.ErrClosed, "config": redlock.ErrConfig,
 	"reentry": redlock.ErrReentry, "upgrade": reason.Upgrade, "detached": redlock.ErrDetached,
 	"lost": redlock.ErrLost, "expired": reason.Expired, "suspended": reason.Suspended, "quorumlost": reason.QuorumLost,
 	"broken": redlock.ErrBroken, "maxhold": redlock.ErrMaxHold, "notheld": redlock.ErrNotHeld, "released": redlock.ErrReleased,

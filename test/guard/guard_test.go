@@ -461,7 +461,7 @@ func TestBootstrapOfAnotherList(outer *testing.T) {
 	before := born(c)
 	for n := 1; n <= 2; n++ {
 		list := append(c.Addrs[:n:n], locktest.StartNew(t, n-1).Addrs...)
-		locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, list, forAges()...)), redlock.ErrMasters)
+		locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, list, forAges()...)), redlock.ErrMasterSetup)
 	}
 	if after := born(c); !slices.Equal(after, before) {
 		t.Errorf("got masters born at %v, want them as they were: %v", after, before)

@@ -45,7 +45,7 @@ func TestVirtualRefusedListIsNotJoined(t *testing.T) {
 				(*redlock.Locker).TryLock, (*redlock.Locker).TryLock, (*redlock.Locker).Lock,
 			} {
 				_, err := take(l, t.Context(), "r")
-				locktest.WantMatch(t, name, err, []error{redlock.ErrMasters, reason.Membership})
+				locktest.WantMatch(t, name, err, []error{redlock.ErrMasterSetup, reason.Membership})
 				for _, text := range []string{b.Nodes[5].Addr(), b.Nodes[0].Addr(), "service"} {
 					if !strings.Contains(fmt.Sprint(err), text) || redlock.Reason(err) != "membership" {
 						t.Errorf("%s: got %v, want %q named", name, err, text)

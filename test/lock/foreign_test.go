@@ -149,7 +149,7 @@ func testLoggerPanics(t *testing.T, logger redlock.Option) {
 func TestDialerSpeaksForOthers(t *testing.T) {
 	for _, said := range []error{
 		fmt.Errorf("tunnel: %w", context.Canceled), fmt.Errorf("tunnel: %w", redlock.ErrTaken), errors.Join(io.EOF, redlock.ErrClosed),
-		&redlock.MasterError{Master: "b:1", Err: redlock.ErrMasters}, fmt.Errorf("tunnel: %w", election.ErrNoLeader),
+		&redlock.MasterError{Master: "b:1", Err: redlock.ErrMasterSetup}, fmt.Errorf("tunnel: %w", election.ErrNoLeader),
 	} {
 		locktest.InBubble(t, 1, func(t *testing.T, _ *locktest.Bubble) {
 			dial := func(context.Context, string, string) (net.Conn, error) { return nil, said }
@@ -160,7 +160,7 @@ func TestDialerSpeaksForOthers(t *testing.T) {
 			defer cancel()
 			_, err = l.Lock(ctx, "r")
 			locktest.WantMatch(t, "Lock", err, []error{redlock.ErrNoQuorum, context.DeadlineExceeded},
-				context.Canceled, redlock.ErrTaken, redlock.ErrClosed, redlock.ErrMasters, election.ErrNoLeader)
+				context.Canceled, redlock.ErrTaken, redlock.ErrClosed, redlock.ErrMasterSetup, election.ErrNoLeader)
 			line, _, _ := strings.Cut(strings.TrimPrefix(said.Error(), "redlock: "), "\n")
 			var verdict *redlock.QuorumError
 			if text := fmt.Sprintf("%+v", err); !strings.Contains(text, line) {

@@ -452,6 +452,6 @@ func TestVirtualNoQuorumWillBeUp(t *testing.T) {
 		if w.Waits() {
 			t.Fatal("got the caller to wait, want an error")
 		}
-		locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrMasters, redlock.ErrNoQuorum})
+		locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrMasterSetup, redlock.ErrNoQuorum})
 	})
 }

@@ -150,8 +150,8 @@ func TestNewServersBehindNames(outer *testing.T) {
 	x := w.locker("x", [3]int{0, 1, 2})
 	used(t, x, "r")
 	y := w.locker("y", [3]int{0, 3, 4})
-	if _, err := y.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrMasters) || redlock.Reason(err) != "other_server" {
-		t.Errorf("TryLock: got %v, want ErrMasters and the reason other_server", err)
+	if _, err := y.TryLock(t.Context(), "r"); !errors.Is(err, redlock.ErrMasterSetup) || redlock.Reason(err) != "other_server" {
+		t.Errorf("TryLock: got %v, want ErrMasterSetup and the reason other_server", err)
 	}
 	used(t, x, "r")
 }
@@ -324,8 +324,8 @@ func TestAnotherVersionOfTheProtocol(outer *testing.T) {
 			"Lock":    func() error { _, err := l.Lock(t.Context(), "r"); return err },
 			"Check":   func() error { _, err := admin.Check(t.Context(), l); return err },
 		} {
-			if err := call(); !errors.Is(err, redlock.ErrMasters) || redlock.Reason(err) != "version" || !strings.Contains(err.Error(), advice) {
-				t.Errorf("%s beside version %s: got %v, want ErrMasters, the reason version, and %q", name, version, err, advice)
+			if err := call(); !errors.Is(err, redlock.ErrMasterSetup) || redlock.Reason(err) != "version" || !strings.Contains(err.Error(), advice) {
+				t.Errorf("%s beside version %s: got %v, want ErrMasterSetup, the reason version, and %q", name, version, err, advice)
 			}
 		}
 		if after := c.HGetAll(t.Context(), marker).Val(); fmt.Sprint(after) != fmt.Sprint(before) {

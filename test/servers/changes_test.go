@@ -116,7 +116,7 @@ func TestPasswordChanges(outer *testing.T) {
 	locktest.Must(t, err)
 	defer func() { locktest.Must(t, l.Close()) }()
 	_, err = l.Lock(t.Context(), "other") // at once: no waiting ends that
-	locktest.WantMatch(t, "Lock with the old password", err, []error{redlock.ErrMasters, redlock.ErrNotAcquired})
+	locktest.WantMatch(t, "Lock with the old password", err, []error{redlock.ErrMasterSetup, redlock.ErrNotAcquired})
 	if err == nil || !strings.Contains(err.Error(), "WRONGPASS") {
 		t.Errorf("got %v, want what the masters say", err)
 	}

@@ -394,8 +394,8 @@ func TestSentinelIsNoMaster(outer *testing.T) {
 		locker, err := redlock.New([]string{url})
 		locktest.Must(t, err)
 		_, err = locker.Lock(t.Context(), "a")
-		if !errors.Is(err, redlock.ErrMasters) || !strings.Contains(err.Error(), "Sentinel") {
-			t.Errorf("%s: got %v, want ErrMasters and the word Sentinel", url, err)
+		if !errors.Is(err, redlock.ErrMasterSetup) || !strings.Contains(err.Error(), "Sentinel") {
+			t.Errorf("%s: got %v, want ErrMasterSetup and the word Sentinel", url, err)
 		}
 		locktest.Must(t, locker.Close())
 	}

@@ -81,7 +81,7 @@ func TestOptionsInEachState(outer *testing.T) {
 				says("acl", "setuser", "admin", "on", "nopass", "~*", "&*", "+@all")(t, p)
 				asAdmin(t, p, "config", "set", "requirepass", "another")
 				asAdmin(t, p, "client", "kill", "type", "normal")
-			}, func(t testing.TB, p *masters.Process) { asAdmin(t, p, "config", "set", "requirepass", "") }, redlock.ErrMasters,
+			}, func(t testing.TB, p *masters.Process) { asAdmin(t, p, "config", "set", "requirepass", "") }, redlock.ErrMasterSetup,
 		},
 	} {
 		t.Run(state.name, func(t *redistest.T) {
@@ -128,7 +128,7 @@ func TestOptionsInEachState(outer *testing.T) {
 					ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 					defer cancel()
 					lease, err := l.Lock(ctx, "again")
-					for errors.Is(err, redlock.ErrMasters) && ctx.Err() == nil { // until the Locker has asked them again
+					for errors.Is(err, redlock.ErrMasterSetup) && ctx.Err() == nil { // until the Locker has asked them again
 						time.Sleep(100 * time.Millisecond)
 						lease, err = l.Lock(ctx, "again")
 					}

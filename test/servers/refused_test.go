@@ -307,7 +307,7 @@ func TestRefusedForGood(outer *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
 			_, err := locktest.Open(t, urls).Lock(ctx, "r")
-			if !errors.Is(err, redlock.ErrMasters) || redlock.Reason(err) != test.word || !strings.Contains(strings.ToUpper(err.Error()), strings.ToUpper(test.text)) {
+			if !errors.Is(err, redlock.ErrMasterSetup) || redlock.Reason(err) != test.word || !strings.Contains(strings.ToUpper(err.Error()), strings.ToUpper(test.text)) {
 				t.Errorf("got %v, reason %q; want %q and %q in its text", err, redlock.Reason(err), test.word, test.text)
 			}
 		})

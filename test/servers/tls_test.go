@@ -143,7 +143,7 @@ func TestTLS(outer *testing.T) {
 			l := with(wrong.config)
 			refused(t, l, wrong.says)
 			_, err := l.Lock(t.Context(), "r") // no waiting ends that
-			locktest.WantErr(t, err, redlock.ErrMasters)
+			locktest.WantErr(t, err, redlock.ErrMasterSetup)
 		})
 	}
 	t.Run("rediss:// with the authorities of the system", func(t *redistest.T) {
