@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	mostNodes    = 5
+	mostNodes    = 4
 	mostAttempts = 3
 )
 
@@ -62,14 +62,7 @@ type Config struct {
 	// looked makes no difference: it replaces only the claim that it saw.
 	Breaks bool
 
-	// The first attempt has another list of nodes than the rest: it knows the first OtherNodes,
-	// with the quorum OtherQuorum. The others leave out the first few of these: masters that were
-	// exchanged.
-	OtherNodes, OtherQuorum int
-	Exchanged               int
-	Membership              bool // nodes that know the first list take no other list
-	Survey                  bool // an attempt with a list that a node refuses asks no node
-	FirstNeeds              int  // votes of the first attempt; 0 for the quorum
+	FirstNeeds int // votes of the first attempt; 0 for the quorum
 
 	// Rules left out or broken, to see what they are for.
 	NoFill            bool // extensions only count kept claims, and set none
@@ -81,7 +74,6 @@ type Config struct {
 	BreakDeletes      bool // Break deletes claims
 	EarlyDrop         bool // a placeholder is dropped while the holder may believe in its lease
 	ForeignDrop       bool // the release of another attempt drops the placeholder, too
-	ForgetLists       bool // restarted nodes have forgotten the first list, and no client tells them
 	CountWrongClock   bool // a quarantine is measured by a wrong clock, so that its correction ends it
 	IgnoreOne         bool // a writer ignores a single reader
 	FillOverReaders   bool // the extension of a writer sets its claim beside readers
@@ -107,7 +99,6 @@ type node struct {
 	life       [mostAttempts]uint8
 	quarantine uint8
 	wrong      bool // its clock is wrong
-	forgot     bool // which list was in use
 
 	sent    [messages]uint8 // on their way to the node
 	counted uint8           // replies that the attempt has counted in its round
@@ -166,32 +157,12 @@ func (c Config) Model() search.Model[state] {
 	return m
 }
 
-// list returns the nodes that an attempt knows, from one number to before another, and the
-// number of replies that it needs.
-func (c Config) list(a int) (from, to, need int) {
-	switch {
-	case a > 0:
-		return c.Exchanged, c.Nodes, c.Quorum
-	case c.OtherNodes > 0:
-		return 0, c.OtherNodes, c.OtherQuorum
+// need returns the number of replies that an attempt needs.
+func (c Config) need(a int) int {
+	if a == 0 {
+		return cmp.Or(c.FirstNeeds, c.Quorum)
 	}
-	return 0, c.Nodes, cmp.Or(c.FirstNeeds, c.Quorum)
-}
-
-// takes reports whether a node takes the list of an attempt.
-func (c Config) takes(n *node, a, i int) bool {
-	return !c.Membership || a == 0 || i >= c.OtherNodes || n.forgot
-}
-
-// mayAsk reports whether an attempt may ask the nodes: whether each of them takes its list.
-func (c Config) mayAsk(s *state, a int) bool {
-	from, to, _ := c.list(a)
-	for i := from; i < to; i++ {
-		if c.Survey && !c.takes(&s.node[i], a, i) {
-			return false
-		}
-	}
-	return true
+	return c.Quorum
 }
 
 func (c Config) id(a int) int {
@@ -225,15 +196,14 @@ func (c Config) keeps(s state) string {
 				claims++
 			}
 		}
-		if _, _, quorum := c.list(a); s.attempt[a].left > 0 && claims < quorum {
+		if s.attempt[a].left > 0 && claims < c.need(a) {
 			return EarlyEnd
 		}
 	}
 	return ""
 }
 
-// canon leaves out releases that have no effect, now or later, and sorts the nodes where they are
-// alike.
+// canon leaves out releases that have no effect, now or later, and sorts the nodes.
 func (c Config) canon(s state) state {
 	for i := range c.Nodes {
 		n := &s.node[i]
@@ -243,8 +213,6 @@ func (c Config) canon(s state) state {
 			}
 		}
 	}
-	if c.OtherNodes == 0 {
-		search.Sort(s.node[:c.Nodes])
-	}
+	search.Sort(s.node[:c.Nodes])
 	return s
 }

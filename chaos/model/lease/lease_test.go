@@ -11,14 +11,6 @@ func with(c Config, change func(c *Config)) Config {
 	return c
 }
 
-// exchanged has lists of three nodes: one node of the first list is replaced in the others.
-func exchanged(change func(c *Config)) Config {
-	return with(Default(2, x, x), func(c *Config) {
-		c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged, c.Membership = 4, 3, 2, 1, true
-		change(c)
-	})
-}
-
 const (
 	x = Exclusive
 	s = Shared
@@ -40,10 +32,6 @@ func TestSound(t *testing.T) {
 		{"a key lost of three", with(Default(3, x, x), func(c *Config) { c.Losses, c.FirstNeeds = 1, 3 })},
 		{"Break, an extension", with(Default(3, x, x), func(c *Config) { c.Breaks, c.Extensions = true, 1 })},
 		{"Break, a restart", with(Default(2, x, x), func(c *Config) { c.Breaks, c.Restarts = true, 1 })},
-		{"a node added", with(Default(2, x, x), func(c *Config) { c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 4, 3, 3, 2 })},
-		{"a node removed", with(Default(2, x, x), func(c *Config) { c.Nodes, c.OtherNodes, c.OtherQuorum, c.Exchanged = 4, 4, 3, 1 })},
-		{"a node exchanged, a restart", exchanged(func(c *Config) { c.Restarts = 1 })},
-		{"two nodes exchanged, a restart", exchanged(func(c *Config) { c.Nodes, c.Exchanged, c.Survey, c.Restarts = 5, 2, true, 1 })},
 		{"no fill, a restart", with(Default(2, x, x), func(c *Config) { c.Extensions, c.Restarts, c.NoFill = 1, 1, true })},
 
 		{"readers: a reader and a writer, an extension and a restart", with(Default(2, s, x), func(c *Config) { c.Extensions, c.Restarts = 1, 1 })},
@@ -91,14 +79,6 @@ func TestControls(t *testing.T) {
 		{"a key lost of a bare majority", with(Default(3, x, x), func(c *Config) { c.Losses = 1 }), TwoHolders},
 		{"two keys lost of three", with(Default(3, x, x), func(c *Config) { c.Losses, c.FirstNeeds = 2, 3 }), TwoHolders},
 		{"half of the nodes", with(Default(3, x, x), func(c *Config) { c.Nodes, c.Quorum = 4, 2 }), TwoHolders},
-		{"lists of three and of five", with(Default(3, x, x), func(c *Config) {
-			c.Nodes, c.Quorum, c.OtherNodes, c.OtherQuorum = 5, 3, 3, 2
-		}), TwoHolders},
-		{"a node exchanged", exchanged(func(c *Config) { c.Membership = false }), TwoHolders},
-		{"two nodes exchanged: one of three refuses the list", exchanged(func(c *Config) { c.Nodes, c.Exchanged = 5, 2 }), TwoHolders},
-		{"a node exchanged, and a restarted node that has forgotten the list", exchanged(func(c *Config) {
-			c.Restarts, c.ForgetLists = 1, true
-		}), TwoHolders + searchtest.Deep},
 
 		{"readers: guard off", with(Default(2, s, x), func(c *Config) { c.Restarts, c.Quarantine = 1, 0 }), TwoHolders},
 		{"readers: quarantine a tick too short", with(Default(2, s, x), func(c *Config) { c.Restarts, c.Quarantine = 1, 1 }), TwoHolders},

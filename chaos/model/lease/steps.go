@@ -9,7 +9,7 @@ type visit = func(state, search.Step)
 func (c Config) next(s state, visit visit) {
 	for a := range c.Want {
 		p := &s.attempt[a]
-		if p.phase == idle && c.mayStart(&s, a) && c.mayAsk(&s, a) {
+		if p.phase == idle && c.mayStart(&s, a) {
 			c.send(s, a, acquire, "attempt %d asks all nodes", visit)
 		}
 		if p.phase.round() {
@@ -49,12 +49,11 @@ func (c Config) mayStart(s *state, a int) bool {
 	case c.ReuseID:
 		return a > 1 || s.attempt[0].phase == ended
 	}
-	firstDiffers := c.OtherNodes > 0 || c.FirstNeeds > 0
 	return s.attempt[a-1].phase != idle || c.Want[a] != c.Want[a-1] || c.TTL[a] != c.TTL[a-1] ||
-		a == c.Extensions || a == c.Downgrades || a == 1 && firstDiffers
+		a == c.Extensions || a == c.Downgrades || a == 1 && c.FirstNeeds > 0
 }
 
-// send sends a message of an attempt to all nodes that it knows. The right to write ends before a
+// send sends a message of an attempt to all nodes. The right to write ends before a
 // downgrade is sent, and the lease before a release is.
 func (c Config) send(s state, a int, m message, format string, visit visit) {
 	p := &s.attempt[a]
@@ -62,8 +61,7 @@ func (c Config) send(s state, a int, m message, format string, visit visit) {
 		*p = attempt{phase: ended}
 	}
 	s.take(a)
-	from, to, _ := c.list(a)
-	for i := from; i < to; i++ {
+	for i := range c.Nodes {
 		s.node[i].sent[m] |= 1 << a
 	}
 	visit(s, search.Step{Format: format, A: a})
@@ -81,9 +79,8 @@ func (s *state) take(a int) (replies int) {
 // complete ends a round in which enough nodes have answered in time.
 func (c Config) complete(s state, a int, visit visit) {
 	p := &s.attempt[a]
-	_, _, need := c.list(a)
 	ttl := c.ttl(a, p.phase)
-	if s.take(a) < need || p.elapsed >= ttl {
+	if s.take(a) < c.need(a) || p.elapsed >= ttl {
 		return
 	}
 	by := search.Step{Format: "writer %d HOLDS for %d", A: a}
@@ -135,7 +132,7 @@ func (c Config) deliver(s state, a, i int, visit visit) {
 		s := s
 		n := &s.node[i]
 		n.sent[m] &^= 1 << a
-		counts := c.carryOut(n, a, m) && (m != acquire || c.takes(n, a, i))
+		counts := c.carryOut(n, a, m)
 		visit(s, search.Step{Format: formats[m].lost, A: i, B: a})
 		if counts && s.attempt[a].phase == begins[m] {
 			n.counted |= 1 << a
@@ -239,7 +236,7 @@ func (c Config) fail(s state, i int, visit visit) {
 		s := s
 		s.restarts++
 		n := &s.node[i]
-		*n = node{quarantine: uint8(c.Quarantine), wrong: c.WrongClocks, forgot: c.ForgetLists, sent: n.sent, counted: n.counted}
+		*n = node{quarantine: uint8(c.Quarantine), wrong: c.WrongClocks, sent: n.sent, counted: n.counted}
 		visit(s, search.Step{Format: "node %d RESTARTS EMPTY", A: i, Fault: true})
 	}
 	if s.node[i].wrong {
