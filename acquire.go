@@ -343,6 +343,7 @@ type acquisition struct {
 	former  []string // by node: the value that is taken over (adopt.go); nil for keys that must be free
 	attempt attempt
 	seed    int64           // where a missing counter should start
+	absence time.Duration   // the quarantine that this client knew of when the attempt began
 	sent    []*node.Request // by node: the request without an answer; nil for none
 	actions []action        // room for those of a step
 	later   []instant       // room for an event
@@ -468,7 +469,7 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 // beginLocked makes the attempt ready to begin at a moment.
 func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode int) {
 	p := a.pool
-	a.start, a.queueNode, a.number = start, queueNode, how.Number
+	a.start, a.queueNode, a.number, a.absence = start, queueNode, how.Number, p.set.Quarantine(start)
 	a.term.since = start
 	a.seed = p.set.Seed(start, a.timeout())
 	t := &a.attempt
@@ -688,10 +689,14 @@ func (a *acquisition) conclude(over error) *failure {
 		a.hand.took = now.Sub(a.start)
 		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.ttl)
 		left := validity(a.term.deadline(), now)
-		if left >= a.minValidity() {
+		switch {
+		case a.pool.set.Quarantine(now) > a.absence: // a vote may be of a node whose quarantine is longer than it knew
+			reasons = []error{ErrNoQuorum, errors.New("a larger TTL of another client became known")}
+		case left >= a.minValidity():
 			return nil
+		default:
+			reasons = []error{ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0))}
 		}
-		reasons = []error{ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0))}
 	}
 	a.stepLocked(event{what: gaveUp}, a.pool.now())
 	e := a.pool.quorumError("lock", a.resource, t.granted(), ErrNotAcquired)

@@ -26,12 +26,11 @@ type server struct {
 }
 
 // serversSeen returns the servers that this client has reached, as lua/marker.lua has them. A server whose connection
-// has ended counts from when it was last heard. A node that is down is left out: its address may lead to another server
-// by now.
+// has ended counts from when it was last heard: it may have voted before that.
 func (s *Set) serversSeen(now clock.Instant) string {
 	var b strings.Builder
 	for i, n := range s.nodes {
-		if v := n.server.Load(); v != nil && v.id != "" && n.Standing().Down == nil {
+		if v := n.server.Load(); v != nil && v.id != "" {
 			was := v.was
 			if was == "" {
 				was = "-"
@@ -75,7 +74,7 @@ func (n *Node) IsUnheard(now clock.Instant) bool {
 	if !n.guard.on {
 		return false
 	}
-	since := max(clock.Instant(n.introduced.Load()), now.Add(n.conf.Timeout-n.set.quarantine(now)))
+	since := max(clock.Instant(n.introduced.Load()), now.Add(n.conf.Timeout-n.set.Quarantine(now)))
 	return slices.ContainsFunc(n.set.nodes, func(v *Node) bool {
 		st := v.Standing()
 		return v != n && st.Down == nil && st.refused == nil && clock.Instant(v.taken.Load()) < since
@@ -142,7 +141,7 @@ func (n *Node) tellContested(list []*Contested, now clock.Instant, out *outcomes
 	}
 	for i, other := range n.set.nodes {
 		if c := by[i]; c != nil {
-			until := now.Add(min(c.left, n.set.quarantine(now)))
+			until := now.Add(min(c.left, n.set.Quarantine(now)))
 			out.first(func() { other.contest(n.index, contest{c, until}, now) })
 		} else if other.Standing().contested != nil {
 			out.first(func() { other.contest(n.index, contest{}, now) })
@@ -206,9 +205,9 @@ func (h *hearsay) line(now clock.Instant, way time.Duration, source string) stri
 	return fmt.Sprintf("%d %d %d %s\n", Millis(h.length), Millis(h.ttl), (now.Sub(h.at) + way).Milliseconds(), source)
 }
 
-// quarantine returns for how long a node that has lost keys has no vote: for the largest TTL of any client, as far
+// Quarantine returns for how long a node that has lost keys has no vote: for the largest TTL of any client, as far
 // as this one knows.
-func (s *Set) quarantine(now clock.Instant) time.Duration {
+func (s *Set) Quarantine(now clock.Instant) time.Duration {
 	if h := s.heard.Load(); h.counts(now) {
 		return max(s.conf.quarantine(), h.length)
 	}

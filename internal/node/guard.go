@@ -86,7 +86,7 @@ func (n *Node) appendHead(b []byte, proof string, median int64) []byte {
 	if n.guard.trusted {
 		trusted = " 1"
 	}
-	return resp.AppendJoined(b, n.guard.settings, "", Millis(n.set.quarantine(n.now())), trusted)
+	return resp.AppendJoined(b, n.guard.settings, "", Millis(n.set.Quarantine(n.now())), trusted)
 }
 
 // Millis rounds up, so that a node never keeps a key for less than the caller asked for.
@@ -165,7 +165,7 @@ func (n *Node) noteQuarantineLocked(left time.Duration, now clock.Instant, out *
 		return
 	}
 	n.standLocked(func(s *Standing) { s.votesAt = now.Add(left) })
-	if was == clock.Start || now.Sub(was) > n.set.quarantine(now) {
+	if was == clock.Start || now.Sub(was) > n.set.Quarantine(now) {
 		out.after(func() { n.conf.Events.Quarantined(n, left) })
 	}
 }
@@ -182,7 +182,7 @@ func (n *Node) compareTrustLocked(left time.Duration, voted bool, now clock.Inst
 	case former == clock.Start || !voted || !n.guard.on:
 	case left > 0 && n.guard.trusted:
 		why = errVotelessOnDisk
-	case left <= 0 && !n.guard.trusted && now.Sub(former) < n.set.quarantine(now):
+	case left <= 0 && !n.guard.trusted && now.Sub(former) < n.set.Quarantine(now):
 		why = errTrustedByOther
 	}
 	if why != nil {
@@ -207,7 +207,7 @@ func (n *Node) Forgot() {
 // distrustLocked takes the node's vote for this client, for the time of a quarantine, because of what happened.
 func (n *Node) distrustLocked(h happening, out *outcomes) {
 	now := n.now()
-	left := n.set.quarantine(now)
+	left := n.set.Quarantine(now)
 	n.standLocked(func(s *Standing) { s.distrust(h, now.Add(left)) })
 	out.after(func() { n.conf.Events.Quarantined(n, left) })
 }

@@ -101,7 +101,7 @@ func member(o *redis.Options) string {
 // use for one quarantine, which has to outlast the lease.
 func (n *Node) joinEvery(shortest, longest int64, now clock.Instant) time.Duration {
 	const ms = time.Millisecond
-	return min(QuarantineFor(time.Duration(shortest)*ms, n.conf.Drift)/2, n.set.quarantine(now)-time.Duration(longest)*ms)
+	return min(QuarantineFor(time.Duration(shortest)*ms, n.conf.Drift)/2, n.set.Quarantine(now)-time.Duration(longest)*ms)
 }
 
 // joinLocked puts what the client stands for at the start of a flight that asks for votes, unless the node has
