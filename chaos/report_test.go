@@ -76,7 +76,7 @@ func TestUngranted(t *testing.T) {
 // The documents agree on the number of kinds of faults.
 func TestKindsOfFaults(t *testing.T) {
 	kinds := len(Faults()) + len(ClientFaults)
-	for file, sentence := range map[string]string{"../README.md": "%d kinds of\nfaults", "../docs/failures.md": "faults of %d kinds"} {
+	for file, sentence := range map[string]string{"../README.md": "%d kinds of faults", "../docs/failures.md": "faults of %d kinds"} {
 		text, err := os.ReadFile(file)
 		locktest.Must(t, err)
 		if want := fmt.Sprintf(sentence, kinds); !strings.Contains(string(text), want) {

@@ -505,12 +505,11 @@ func TestStoreOrders(outer *testing.T) {
 	}
 }
 
-// A known hazard: an address leads to another server for a while, which is in use and gets
-// its vote, and then to the first server again. The first server has its own marker, and
-// does not know what was granted meanwhile. Together with a master that the holder could
-// not reach it makes a second holder. The checker has to find that.
+// An address leads to another server for a while, which is in use and gets its vote, and then to the first server again,
+// which does not know what was granted meanwhile. The other masters know that the second server was in use: together with
+// a master that the holder could not reach, the first one makes no second holder.
 //
-// Source: ALGORITHM section 8, "Not seen".
+// Source: ALGORITHM section 8, "Servers".
 func TestNameThatGoesBack(outer *testing.T) {
 	t := redistest.Timed(outer)
 	t.Parallel()
@@ -540,22 +539,17 @@ func TestNameThatGoesBack(outer *testing.T) {
 	for end := time.Now().Add(2 * quarantineOf(r.TTL)); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		warm()
 	}
-	// On a busy machine the holder's renewal can be faster than the rival, and set the keys that the
-	// two masters lack. Then there is no second holder, and it begins again.
-	var second *held
-	for range 10 {
-		if second = rivalAfterReturn(t, holder, rival, moved, nodes[2], home); second != nil {
-			break
+	for range 3 {
+		if second := rivalAfterReturn(t, holder, rival, moved, nodes[2], home); second != nil {
+			redistest.Broken(t, "two holders after the address went back")
 		}
 		locktest.Must(t, moved.proxy.Retarget(spare.Addr()))
 		warm()
 	}
-	if second == nil {
-		t.Fatal("got one holder, want two: if the hazard is gone, take it out of the README and of ALGORITHM section 8")
-	}
-	found := r.History.Check(r.Rules())
-	if !slices.ContainsFunc(found, func(v history.Violation) bool { return v.Rule == "I1" }) {
-		t.Errorf("the checker found %v, want two holders", found)
+	for _, v := range r.History.Check(r.Rules()) {
+		if v.Rule == "I1" {
+			redistest.Broken(t, v)
+		}
 	}
 }
 

@@ -42,6 +42,12 @@ var noState = map[string]string{
 	"`the CredentialsProvider has not answered": "is of a program",
 	"`no key can be written`":                   "leads to \"A master refuses to write\"",
 	"all is well":                               "is no fault",
+	"alert | what to do":                        "is a head",
+	"`RedlockResource`":                         "is of one lock",
+	"`RedlockWarning`":                          "leads to doctor",
+	"`RedlockStandstill`":                       "is of a client",
+	"`RedlockEventsDropped`":                    "is of a program",
+	"`RedlockMetricsAbsent`":                    "is of a program",
 }
 
 // A real master is brought into each state of what-to-do.md. What the page says is done by machine: commands stand there

@@ -354,7 +354,8 @@ func TestMarkerOfAnotherProgram(outer *testing.T) {
 // master that both have reached tells the client nothing.
 //
 // Source: ALGORITHM section 8, "Not caught", (c).
-func TestMaxTTLChanges(t *testing.T) {
+func TestMaxTTLChanges(outer *testing.T) {
+	t := redistest.Timed(outer)
 	t.Parallel()
 	type deployed struct{ maxTTL, ttl time.Duration }
 	before := deployed{500 * time.Millisecond, 500 * time.Millisecond}

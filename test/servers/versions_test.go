@@ -83,7 +83,7 @@ func main() {
 `
 
 // buildFormer builds the former client in a copy of its tree.
-func buildFormer(t *testing.T) string {
+func buildFormer(t testing.TB) string {
 	dir := t.TempDir()
 	archive := exec.CommandContext(t.Context(), "git", "-C", "../..", "archive", former)
 	extract := exec.CommandContext(t.Context(), "tar", "-x", "-C", dir)
@@ -106,7 +106,8 @@ func buildFormer(t *testing.T) string {
 
 // Processes with the former client and Lockers of the present one take the same lock, while masters are killed,
 // restarted empty and paused, one at a time. No two hold it at the same moment, and fencing tokens rise.
-func TestFormerClientBesideThePresentOne(t *testing.T) {
+func TestFormerClientBesideThePresentOne(outer *testing.T) {
+	t := redistest.Timed(outer)
 	redistest.Server(t)
 	redistest.TakesSeconds(t)
 	if runtime.GOOS != "linux" {
