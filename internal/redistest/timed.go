@@ -165,11 +165,14 @@ func (w *watch) watch(done <-chan struct{}) {
 	w.mu.Lock()
 	w.last.at = time.Now()
 	w.mu.Unlock()
+	timer := time.NewTimer(tick)
+	defer timer.Stop()
 	for {
 		select {
 		case <-done:
 			return
-		case <-time.After(tick):
+		case <-timer.C:
+			timer.Reset(tick)
 		}
 		w.mu.Lock()
 		w.last = w.nowLocked()
