@@ -21,7 +21,7 @@ import (
 
 // tryOnce makes one attempt. Attempts that masters in quarantine have kept from a quorum do not
 // count, as long as the call may wait for these masters.
-func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
+func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*hold, error) {
 	doubts := 0
 	for began := time.Now(); ; {
 		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(line.Key{Resource: wire.QueueOf(resource), Shared: lc.shared})}})
@@ -95,12 +95,12 @@ type call struct {
 	config lockConfig
 	began  time.Time
 	told   time.Duration   // for how long the call had waited when the log last said so
-	lease  *handle         // guarded by the mutex of the lines until the caller has left its line
+	lease  *hold           // guarded by the mutex of the lines until the caller has left its line
 	refuse map[string]bool // of several resources, those whose keys hold something that is no lock
 }
 
 // waitFor waits until it has a lease, or until the call ends without one: it tells the observer then.
-func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*handle, error) {
+func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*hold, error) {
 	began := time.Now()
 	le, err := p.waitInLine(ctx, resource, lc, began)
 	if err != nil {
@@ -111,7 +111,7 @@ func (p *pool) waitFor(ctx context.Context, resource string, lc lockConfig) (*ha
 
 // waitInLine stands in line until the resource is handed to this caller, or, at the head of
 // the line, makes attempts until one is successful.
-func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*handle, error) {
+func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, began time.Time) (*hold, error) {
 	wanted := call{ctx: ctx, done: ctx.Done(), config: lc, began: began}
 	c, name := (*caller)(nil), resource
 	if lc.several > 0 {
@@ -276,9 +276,9 @@ func closed(done <-chan struct{}) bool {
 	}
 }
 
-// grantLease makes the first handle of a lease that was granted or adopted. head is the caller
+// grantLease makes the first hold of a lease that was granted or adopted. head is the caller
 // at the head of a line that got it; it is nil if the caller stood in no line.
-func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *handle {
+func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began time.Time) *hold {
 	le := &g.room.first
 	g.mu.Lock()
 	switch { // the process may wait for the next lease when this one is released
@@ -287,8 +287,8 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	case g.oneOf():
 		g.name = p.channel
 	}
-	*le = handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
-	g.handles = append(g.handles, le)
+	*le = hold{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	g.holds = append(g.holds, le)
 	g.term.renewed(g.start)
 	if g.passedOverLocked() {
 		g.term.renewAt = g.start
@@ -301,9 +301,9 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	return le
 }
 
-// unlock ends a handle. last reports that it was the last handle of its lease; the releases
+// unlock ends a hold. last reports that it was the last hold of its lease; the releases
 // have then been sent.
-func (p *pool) unlock(le *handle) (last bool, err error) {
+func (p *pool) unlock(le *hold) (last bool, err error) {
 	now := p.now()
 	if p.passToNext(le, now) {
 		return false, nil
@@ -316,7 +316,7 @@ func (p *pool) unlock(le *handle) (last bool, err error) {
 }
 
 // unlockKept ends a lease that was kept until end for its minimum hold.
-func (p *pool) unlockKept(kept *handle, end instant) {
+func (p *pool) unlockKept(kept *hold, end instant) {
 	now := p.now()
 	if p.passToNext(kept, now) {
 		return
@@ -326,8 +326,8 @@ func (p *pool) unlockKept(kept *handle, end instant) {
 	}
 }
 
-// release sends the releases of a lease whose last handle was ended at now.
-func (p *pool) release(le *handle, now instant) {
+// release sends the releases of a lease whose last hold was ended at now.
+func (p *pool) release(le *hold, now instant) {
 	le.grant.sendReleases(now, released)
 	p.renewer.remove(le.grant)
 	p.lines.Freed(le.grant.key(), le.grant)
@@ -551,7 +551,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
 	}
 	a.stepLocked(e, rep.At)
-	if word.Refused && a.passedOverLocked() && len(a.handles) > 0 { // see grantLease
+	if word.Refused && a.passedOverLocked() && len(a.holds) > 0 { // see grantLease
 		after = append(after, a.probe)
 	}
 	if a.attempt.phase == won && a.term.stands() && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude

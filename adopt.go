@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file passes a lease from one process to another. The first process ends its handles and
+// This file passes a lease from one process to another. The first process ends its holds and
 // leaves the keys on the nodes. The second process finds them by the token.
 
 // Detach ends the lease for this process, but not on the masters: their keys stay until they
@@ -21,7 +21,7 @@ import (
 // another process can go on with the lease by [Locker.Adopt]. Call Validity before Detach to know
 // how much time that process has.
 //
-// All handles of the lease end with [ErrDetached], also those of re-entry. The library no longer
+// All holds of the lease end with [ErrDetached], also those of re-entry. The library no longer
 // renews the lease, and neither Unlock nor Close releases it. Detach sends nothing and does not
 // wait. For one master timeout more, a master may still carry out a request that is under way. If
 // the other process unlocks the lease in that time, a master may keep the key, for a TTL at most.
@@ -41,12 +41,12 @@ func (le *Lease) Detach() error {
 		run(after)
 		return err
 	}
-	g.pool.events.left(EventReleased, le.handle, ErrDetached)
+	g.pool.events.left(EventReleased, le.hold, ErrDetached)
 	after = g.endLocked(ErrDetached, now)
-	for _, h := range g.handles {
+	for _, h := range g.holds {
 		h.done = true
 	}
-	g.handles = nil
+	g.holds = nil
 	g.mu.Unlock()
 	run(after)
 	g.pool.renewer.remove(g)

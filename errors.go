@@ -476,7 +476,7 @@ func configErrorf(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
 }
 
-// notHeld returns the error of a call on a handle whose lease ended for cause.
+// notHeld returns the error of a call on a hold whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
 	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }

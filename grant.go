@@ -10,7 +10,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// grant has the keys on the nodes, the deadline and the handles of a lease. acquire.go and adopt.go
+// grant has the keys on the nodes, the deadline and the holds of a lease. acquire.go and adopt.go
 // make one, renew.go keeps it, passOn gives it to the next caller, release.go ends it.
 type grant struct {
 	pool     *pool
@@ -28,7 +28,7 @@ type grant struct {
 	mu      lockorder.Mutex[lockorder.Grant]
 	nodes   []nodeKey // by index; guarded by mu, like all below
 	target  int64     // fencing counter; 0 until a quorum granted
-	handles []*handle // given out and not unlocked yet; of a lease that is kept, one of the library
+	holds   []*hold   // given out and not unlocked yet; of a lease that is kept, one of the library
 	term    term
 	hand    handOver
 	renewal renewal
@@ -50,8 +50,8 @@ type renewal struct {
 
 // room has memory for the usual size of a grant, so that a grant is one allocation.
 type room struct {
-	first       handle
-	onlyHandle  [1]*handle
+	first       hold
+	onlyHold    [1]*hold
 	nodesOfFive [5]nodeKey
 }
 
@@ -78,7 +78,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	g.signal = make(chan struct{}, 1)
 	g.term.init(&g.termOptions, p.conf.rules)
 	g.renewal.slot = -1
-	g.handles = g.room.onlyHandle[:0]
+	g.holds = g.room.onlyHold[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
 }
 
@@ -196,7 +196,7 @@ type handOver struct {
 
 // passToNext ends a lease at now and gives its grant to the caller at the head of the line. It
 // reports false, and has done nothing, if the lease cannot be handed over.
-func (p *pool) passToNext(le *handle, now instant) bool {
+func (p *pool) passToNext(le *hold, now instant) bool {
 	g, end := le.grant, (func())(nil)
 	key := g.lineOf(false) // the leases of readers are not handed over
 	heir, queuedAt := p.lines.HandOver(key, g, g.queueNode, func(heir line.Offer[call]) bool {
@@ -215,22 +215,22 @@ func (p *pool) passToNext(le *handle, now instant) bool {
 	return true
 }
 
-// passOn ends the only handle of a lease, and then makes a handle for its heir. next is nil if the
+// passOn ends the only hold of a lease, and then makes a hold for its heir. next is nil if the
 // lease cannot be passed on. The caller calls end, which ends the context of the present holder,
 // after it has unlocked the mutexes.
-func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *handle, end func()) {
+func (g *grant) passOn(le *hold, heir line.Offer[call], now instant) (next *hold, end func()) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !g.suits(heir.Call.config) || closed(heir.Call.done):
 		return nil, nil
-	case !g.term.stands() || le.done || len(g.handles) != 1 || g.handles[0] != le:
+	case !g.term.stands() || le.done || len(g.holds) != 1 || g.holds[0] != le:
 		return nil, nil // another caller may use the lease, or the lease is over
 	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(heir, now)):
 		return nil, nil
 	}
 	le.done = true
-	if !g.pool.conf.rules.KeepsHandle {
+	if !g.pool.conf.rules.KeepsHold {
 		end = le.overLocked(ErrReleased)
 	}
 	g.pool.events.left(EventReleased, le, nil)
@@ -238,8 +238,8 @@ func (g *grant) passOn(le *handle, heir line.Offer[call], now instant) (next *ha
 	if !g.oneOf() {
 		g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
 	}
-	next = &handle{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
-	g.handles[0] = next
+	next = &hold{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
+	g.holds[0] = next
 	if g.term.passTo(now) {
 		g.pool.renewer.update(g)
 	}
@@ -310,13 +310,13 @@ func (g *grant) passedOverLocked() bool { return g.queueVote == no && g.oneOf() 
 // oneOf reports whether the resource is one of several: the process may have some, and want more.
 func (g *grant) oneOf() bool { return wire.QueueOf(g.resource) != g.resource }
 
-// shareWith gives a reader a handle of the lease of another reader, if both want such a lease.
+// shareWith gives a reader a hold on the lease of another reader, if both want such a lease.
 func (g *grant) shareWith(c *call) bool {
 	if !g.shared || c.config != g.lockConfig || closed(c.done) {
 		return false
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	c.lease = g.newHandleLocked(c.ctx)
+	c.lease = g.newHoldLocked(c.ctx)
 	return true
 }

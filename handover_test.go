@@ -155,12 +155,12 @@ func TestHandOverConditions(t *testing.T) {
 			h.g.term.ends.Store(int64(h.pool.now()))
 		}},
 		{name: "of a lease that is lost", do: func(h *handing, _ waiter) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
-		{name: "of a lease that has another handle", do: func(h *handing, _ waiter) {
+		{name: "of a lease that has another hold", do: func(h *handing, _ waiter) {
 			h.lease.reenter(context.Background(), false, true)
 		}},
-		{name: "of a lease whose other handle was unlocked", want: true, do: func(h *handing, _ waiter) {
+		{name: "of a lease whose other hold was unlocked", want: true, do: func(h *handing, _ waiter) {
 			inner, _ := h.lease.reenter(context.Background(), false, true)
-			_, _ = h.unlock(h.lease.handle)
+			_, _ = h.unlock(h.lease.hold)
 			h.lease = &Lease{inner}
 		}},
 	} {
@@ -174,7 +174,7 @@ func TestHandOverConditions(t *testing.T) {
 				for c.told() {
 					continue
 				}
-				if got := h.passToNext(h.lease.handle, h.pool.now()); got != test.want {
+				if got := h.passToNext(h.lease.hold, h.pool.now()); got != test.want {
 					t.Errorf("got %v, want %v", got, test.want)
 				}
 				if got := c.Call.lease != nil; got != test.want {
@@ -200,7 +200,7 @@ func TestHeirGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHanding(t)
 		heir, next := h.caller(context.Background()), h.caller(context.Background())
-		_, _ = h.unlock(h.lease.handle)
+		_, _ = h.unlock(h.lease.hold)
 		if heir.Call.lease == nil {
 			t.Fatal("got no hand-over")
 		}
@@ -230,7 +230,7 @@ func TestCalled(t *testing.T) {
 		h := newHanding(t)
 		h.pool.called(DefaultKeyPrefix + "s") // no caller wants it
 		h.pool.called("")                     // a message that no Locker of ours has sent
-		h.release(h.lease.handle, h.pool.now())
+		h.release(h.lease.hold, h.pool.now())
 		c := h.caller(context.Background())
 		h.pool.lines.Failed(c.caller, line.Failure{}, func(int) time.Duration { return time.Minute })
 		h.pool.called(DefaultKeyPrefix + "s")
@@ -348,7 +348,7 @@ func TestWhoRests(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHanding(t)
-				h.release(h.lease.handle, h.pool.now())
+				h.release(h.lease.hold, h.pool.now())
 				h.sent()
 				p, queueNode := h.pool, h.pool.queueNodeOf("r")
 				ctx := &quietEnd{Context: context.Background()}

@@ -21,12 +21,12 @@ import (
 // safe for concurrent use. It is no sync.Locker: it can be refused, and it ends by itself.
 // Methods of a nil Lease, as Lock returns it with an error, or of a zero one panic.
 type Lease struct {
-	*handle
+	*hold
 }
 
-// handle is the part of a Lease that the library keeps. After the first renewal it does not refer to the
+// hold is the part of a Lease that the library keeps. After the first renewal it does not refer to the
 // Lease, so that the garbage collector can tell that the caller has dropped the Lease.
-type handle struct {
+type hold struct {
 	grant  *grant
 	fence  int64           // guarded by grant.mu
 	turn   int             // number of hand-overs of the grant before this holder
@@ -41,17 +41,17 @@ type handle struct {
 	done      bool  // unlocked
 	works     int   // under way: calls of Within and Do
 	unsettled bool  // the Unlock that ended the lease failed, as no quorum had confirmed that the keys are gone
-	over      error // why this handle has no lease any more; nil while it has one
+	over      error // why this hold has no lease any more; nil while it has one
 	ctx       context.Context
 	cancelCtx context.CancelCauseFunc
 }
 
-// made returns the handle, and panics if no call has returned the Lease.
-func (le *Lease) made() *handle {
-	if le == nil || le.handle == nil {
+// made returns the hold, and panics if no call has returned the Lease.
+func (le *Lease) made() *hold {
+	if le == nil || le.hold == nil {
 		panic("redlock: no call has returned this Lease: look at the error of the call before the Lease")
 	}
-	return le.handle
+	return le.hold
 }
 
 func (le *Lease) checkCall(ctx context.Context, name string) error {
@@ -62,18 +62,18 @@ func (le *Lease) checkCall(ctx context.Context, name string) error {
 	return nil
 }
 
-// public returns the Lease of a new handle, for the caller.
-func (le *handle) public() *Lease {
+// public returns the Lease of a new hold, for the caller.
+func (le *hold) public() *Lease {
 	lease := &Lease{le}
 	le.lease.Store(lease)
 	return lease
 }
 
-// reportDroppedLocked is called at each renewal. It reports each handle whose Lease was dropped
+// reportDroppedLocked is called at each renewal. It reports each hold whose Lease was dropped
 // without Unlock, once: such a lease is renewed for ever. The cleanup is added at the first renewal,
 // before which most leases end.
 func (g *grant) reportDroppedLocked() {
-	for _, h := range g.handles {
+	for _, h := range g.holds {
 		if le := h.lease.Swap(nil); le != nil {
 			runtime.AddCleanup(le, func(dropped *atomic.Bool) { dropped.Store(true) }, &h.dropped)
 		}
@@ -84,8 +84,8 @@ func (g *grant) reportDroppedLocked() {
 	}
 }
 
-// context returns the context of the handle, and makes it for the first call.
-func (le *handle) context() context.Context {
+// context returns the context of the hold, and makes it for the first call.
+func (le *hold) context() context.Context {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	if le.ctx == nil {
@@ -191,7 +191,7 @@ func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel cont
 }
 
 // work notes that work begins under the lease. The result notes that it is over.
-func (le *handle) work() (over func()) {
+func (le *hold) work() (over func()) {
 	count := func(n int) {
 		le.grant.mu.Lock()
 		defer le.grant.mu.Unlock()
@@ -205,7 +205,7 @@ func (le *handle) work() (over func()) {
 // worksLocked reports whether work is done under the lease, or an Unlock is under way: without Close waiting for
 // that, the nodes would be left before the release is sent.
 func (g *grant) worksLocked() bool {
-	return g.unlocks > 0 || g.term.stands() && slices.ContainsFunc(g.handles, func(h *handle) bool { return h.works > 0 })
+	return g.unlocks > 0 || g.term.stands() && slices.ContainsFunc(g.holds, func(h *hold) bool { return h.works > 0 })
 }
 
 // workedLocked is called when work may be over.
@@ -222,7 +222,7 @@ func (g *grant) windDown() (idle <-chan struct{}) {
 	var after []func()
 	if g.worksLocked() {
 		g.idle = make(chan struct{})
-		for _, h := range g.handles {
+		for _, h := range g.holds {
 			if h.cancelCtx != nil {
 				after = append(after, func() { h.cancelCtx(errClosedHeld) })
 			}
@@ -234,7 +234,7 @@ func (g *grant) windDown() (idle <-chan struct{}) {
 	return idle
 }
 
-func (le *handle) within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
+func (le *hold) within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
 	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
 	leaseCtx := le.context()
 	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
@@ -287,7 +287,7 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 		return reason.OfContext(ctx)
 	}
 	end := le.grant.pool.conf.trace(ctx, "Extend", le.Resource())
-	err := le.grant.extend(ctx, le.handle, ttl)
+	err := le.grant.extend(ctx, le.hold, ttl)
 	end(le, err)
 	return err
 }
@@ -311,8 +311,8 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 // ctx ends first, or the Locker is closed, the error matches ErrNoQuorum, and ctx.Err() or
 // [ErrClosed]. After a call that returned nil, Unlock returns ErrNotHeld.
 //
-// If a lease was re-entered, the Unlock of its last handle releases the lease; each other Unlock
-// only ends its own handle.
+// If a lease was re-entered, the Unlock of its last hold releases the lease; each other Unlock
+// only ends its own hold.
 //
 // Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
@@ -325,10 +325,10 @@ func (le *Lease) Unlock(ctx context.Context) error {
 	return err
 }
 
-// unlock ends the handle, and waits until a quorum has confirmed the releases if it was the last
-// one. If an earlier Unlock has ended the handle, and its releases lack a quorum, unlock waits for
+// unlock ends the hold, and waits until a quorum has confirmed the releases if it was the last
+// one. If an earlier Unlock has ended the hold, and its releases lack a quorum, unlock waits for
 // these.
-func (le *handle) unlock(ctx context.Context) (err error) {
+func (le *hold) unlock(ctx context.Context) (err error) {
 	g := le.grant
 	g.mu.Lock()
 	again, held := le.unsettled, g.minHold > 0
@@ -354,18 +354,18 @@ func (le *handle) unlock(ctx context.Context) (err error) {
 	return err
 }
 
-// linger ends the handle before the end of its minimum hold, and keeps the lease until then: the
+// linger ends the hold before the end of its minimum hold, and keeps the lease until then: the
 // renewer unlocks it. It reports false, and has done nothing, if the minimum hold is over, the
-// lease has ended or has other handles.
-func (le *handle) linger() bool {
+// lease has ended or has other holds.
+func (le *hold) linger() bool {
 	g := le.grant
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)
 	left := g.minHold - time.Since(le.since)
-	lingers := left > 0 && g.term.stands() && !le.done && len(g.handles) == 1
+	lingers := left > 0 && g.term.stands() && !le.done && len(g.holds) == 1
 	if lingers {
-		g.handles[0] = &handle{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
+		g.holds[0] = &hold{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
 		g.term.keepFor(left, now, g.pool.stood())
 		le.done = true
 		if end := le.overLocked(ErrReleased); end != nil {
@@ -378,10 +378,10 @@ func (le *handle) linger() bool {
 	return lingers
 }
 
-// end takes the handle off its lease at now, for good. last reports that the lease has no
-// other handle, so that its keys have to be released. err is not nil if the lease was over
+// end takes the hold off its lease at now, for good. last reports that the lease has no
+// other hold, so that its keys have to be released. err is not nil if the lease was over
 // before.
-func (le *handle) end(cause error, now instant) (last bool, err error) {
+func (le *hold) end(cause error, now instant) (last bool, err error) {
 	g := le.grant
 	g.mu.Lock()
 	if le.done {
@@ -390,8 +390,8 @@ func (le *handle) end(cause error, now instant) (last bool, err error) {
 	}
 	after := g.expireLocked(now)
 	le.done = true
-	g.handles = slices.DeleteFunc(g.handles, func(h *handle) bool { return h == le })
-	last = len(g.handles) == 0
+	g.holds = slices.DeleteFunc(g.holds, func(h *hold) bool { return h == le })
+	last = len(g.holds) == 0
 	if !g.term.stands() {
 		err = notHeld("unlock", g.resource, g.term.cause)
 	} else if last {
@@ -406,10 +406,10 @@ func (le *handle) end(cause error, now instant) (last bool, err error) {
 	return last, err
 }
 
-// overLocked marks the handle as over for cause, if it is not over yet. The caller calls the
-// result after it has unlocked the mutex; that ends the handle's context. The result is nil if
+// overLocked marks the hold as over for cause, if it is not over yet. The caller calls the
+// result after it has unlocked the mutex; that ends the hold's context. The result is nil if
 // there is no context.
-func (le *handle) overLocked(cause error) func() {
+func (le *hold) overLocked(cause error) func() {
 	if le.over == nil {
 		le.over = cause
 	}
@@ -431,7 +431,7 @@ func run(after []func()) {
 // lease itself for re-entry: its Value for the key pool is the leaseContext.
 type leaseContext struct {
 	context.Context
-	lease *handle
+	lease *hold
 }
 
 func (c *leaseContext) Value(key any) any {
@@ -456,7 +456,7 @@ func LeaseFrom(ctx context.Context) (*Lease, bool) {
 }
 
 // heldIn returns the lease of resource that ctx descends from, or nil.
-func (p *pool) heldIn(ctx context.Context, resource string) *handle {
+func (p *pool) heldIn(ctx context.Context, resource string) *hold {
 	c, ok := ctx.Value(p).(*leaseContext)
 	for ; ok; c, ok = c.Context.Value(p).(*leaseContext) {
 		if c.lease.grant.resource == resource {
@@ -467,9 +467,9 @@ func (p *pool) heldIn(ctx context.Context, resource string) *handle {
 }
 
 // reenter is called for a caller whose context descends from the lease, and which wants to read if
-// shared is true. If the lease is still held, the result is another handle where the caller may
+// shared is true. If the lease is still held, the result is another hold where the caller may
 // have one, or else the error of the call.
-func (le *handle) reenter(ctx context.Context, shared, allowed bool) (inner *handle, err error) {
+func (le *hold) reenter(ctx context.Context, shared, allowed bool) (inner *hold, err error) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
@@ -480,16 +480,16 @@ func (le *handle) reenter(ctx context.Context, shared, allowed bool) (inner *han
 	case !allowed:
 		err = ErrReentry
 	default:
-		inner = g.newHandleLocked(ctx)
+		inner = g.newHoldLocked(ctx)
 	}
 	g.mu.Unlock()
 	run(after)
 	return inner, err
 }
 
-// newHandleLocked adds a handle to a lease, for the context of a call.
-func (g *grant) newHandleLocked(ctx context.Context) *handle {
-	le := &handle{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
-	g.handles = append(g.handles, le)
+// newHoldLocked adds a hold to a lease, for the context of a call.
+func (g *grant) newHoldLocked(ctx context.Context) *hold {
+	le := &hold{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	g.holds = append(g.holds, le)
 	return le
 }

@@ -258,11 +258,11 @@ func (g *grant) eventLocked(k EventKind) Event {
 
 // event returns an event about a lease and its own fencing token. Late answers may still change the
 // grant, so it reads nothing that they change.
-func (le *handle) event(k EventKind) Event {
+func (le *hold) event(k EventKind) Event {
 	return Event{Kind: k, Resource: le.grant.resource, Mode: le.grant.modeLocked(), Fence: le.fence}
 }
 
-func (e *events) acquired(le *handle, began time.Time) {
+func (e *events) acquired(le *hold, began time.Time) {
 	if e.wants(EventAcquired) {
 		ev := le.event(EventAcquired)
 		ev.Elapsed, ev.Validity, ev.HandedOver = time.Since(began), le.grant.validity(), le.turn > 0
@@ -302,15 +302,15 @@ func (e *events) lost(g *grant, err error) {
 	if e.wants(EventLost) {
 		ev := g.eventLocked(EventLost)
 		ev.Err = err
-		if len(g.handles) > 0 {
-			ev.Elapsed = time.Since(g.handles[0].since)
+		if len(g.holds) > 0 {
+			ev.Elapsed = time.Since(g.holds[0].since)
 		}
 		e.send(ev)
 	}
 }
 
 // left reports that a holder has released, detached or dropped a lease. err is ErrDetached or nil.
-func (e *events) left(k EventKind, le *handle, err error) {
+func (e *events) left(k EventKind, le *hold, err error) {
 	if e.wants(k) {
 		ev := le.event(k)
 		ev.Elapsed, ev.Err = time.Since(le.since), err
@@ -318,7 +318,7 @@ func (e *events) left(k EventKind, le *handle, err error) {
 	}
 }
 
-func (e *events) downgraded(le *handle) {
+func (e *events) downgraded(le *hold) {
 	if e.wants(EventDowngraded) {
 		ev := le.event(EventDowngraded)
 		ev.Elapsed, ev.Validity = time.Since(le.since), le.grant.validity()
@@ -441,7 +441,7 @@ type LeaseStats struct {
 	TTL      time.Duration // of each grant and renewal
 	Validity time.Duration // as by [Lease.Validity]
 	Renewals int           // successful renewals since the masters granted the lease, Extend included
-	Handles  int           // handles not yet unlocked; more than 1 by [WithReentry], or as readers of the process share the lease
+	Holds    int           // holds not yet unlocked; more than 1 by [WithReentry], or as readers of the process share the lease
 }
 
 // MasterState is whether the Locker sends requests to a master.
@@ -504,7 +504,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	left := g.validity()
-	if !g.term.stands() || left <= 0 || len(g.handles) == 0 {
+	if !g.term.stands() || left <= 0 || len(g.holds) == 0 {
 		return s, false
 	}
 	return LeaseStats{
@@ -512,11 +512,11 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 		Mode:     g.modeLocked(),
 		Token:    g.keys.ID,
 		Fence:    g.presentFenceLocked(),
-		Since:    g.handles[0].since,
+		Since:    g.holds[0].since,
 		TTL:      g.ttl,
 		Validity: left,
 		Renewals: g.renewal.count,
-		Handles:  len(g.handles),
+		Holds:    len(g.holds),
 	}, true
 }
 

@@ -124,7 +124,7 @@ func TestDroppedEvents(t *testing.T) {
 // allEvents has one event of each kind happen.
 func allEvents(e *events, g *grant) {
 	now, a := time.Now(), nodeAt("a")
-	le := &handle{grant: g, since: now}
+	le := &hold{grant: g, since: now}
 	e.acquired(le, now)
 	e.attemptFailed(line.Key{Resource: "r"}, now, ErrTaken)
 	e.attemptFailed(line.Key{Resource: "r"}, now, ErrNoQuorum)
@@ -182,15 +182,15 @@ func TestEventFields(t *testing.T) {
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")
-		le := &handle{grant: g, fence: 1001, since: began}
+		le := &hold{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
-		e.acquired(&handle{grant: g, fence: 1002, since: began, turn: 1}, now)
+		e.acquired(&hold{grant: g, fence: 1002, since: began, turn: 1}, now)
 		e.attemptFailed(line.Key{Resource: "r"}, began, oops)
 		e.attemptFailed(line.Key{Resource: "r", Shared: true}, began, ErrTaken)
 		e.notAcquired(line.Key{Resource: "r"}, began, oops)
 		e.round(EventExtended, g, nil)
 		e.round(EventExtendFailed, g, oops)
-		g.handles = append(g.handles, le)
+		g.holds = append(g.holds, le)
 		e.lost(g, oops)
 		e.left(EventAbandoned, le, nil)
 		e.left(EventReleased, le, ErrDetached)

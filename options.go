@@ -139,13 +139,13 @@ func WithQuarantineWait(d time.Duration) LockOption {
 }
 
 // WithReentry allows nested calls. If the context of Lock or TryLock descends from the context of a
-// lease of the same Locker and resource, the call returns another handle of that lease at once. The
-// lease is released when all its handles are unlocked. Without WithReentry such a call fails with
+// lease of the same Locker and resource, the call returns another hold on that lease at once. The
+// lease is released when all its holds are unlocked. Without WithReentry such a call fails with
 // [ErrReentry].
 //
 // The library does not recognize a nested call with another context, or of another Locker: Lock
 // waits until its context ends. A nested call for a reader ([Shared]) under a writer's lease
-// returns a handle that still keeps readers out: [Lease.Downgrade] makes a writer a reader.
+// returns a hold that still keeps readers out: [Lease.Downgrade] makes a writer a reader.
 func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }

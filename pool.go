@@ -29,7 +29,7 @@ import (
 //
 //	Calls      the calls under way, until Close               redlock.go
 //	Lines      the callers of the process, by resource        internal/line/lines.go
-//	Grant      one attempt, or one lease and its handles      acquire.go, grant.go, renew.go, release.go
+//	Grant      one attempt, or one lease and its holds      acquire.go, grant.go, renew.go, release.go
 //	Outage     whether the log has an outage                  log.go
 //	Renewer    the leases by the time when they are due       renew.go
 //	Admission  the attempts that may ask                      internal/line/admission.go

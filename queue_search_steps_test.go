@@ -833,7 +833,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				h.release(h.lease.handle, h.pool.now())
+				h.release(h.lease.hold, h.pool.now())
 				h.sent()
 				lc := h.conf.lockConfig
 				lc.shared = true
@@ -845,7 +845,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				}
 				h.lease = &Lease{h.grantLease(t.Context(), g, nil, time.Now())}
 			}
-			h.release(h.lease.handle, h.pool.now())
+			h.release(h.lease.hold, h.pool.now())
 			named := 0
 			for _, n := range h.pool.nodes {
 				for _, r := range n.Unsent() {

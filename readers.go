@@ -30,7 +30,7 @@ const (
 // token.
 //
 // If the context of the call descends from a lease of the resource, exclusive or shared, the error
-// is [ErrReentry]. With [WithReentry] the call returns another handle of that lease. A call for an
+// is [ErrReentry]. With [WithReentry] the call returns another hold on that lease. A call for an
 // exclusive lease inside a reader's lease fails with ErrReentry in any case.
 //
 // Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
@@ -64,7 +64,7 @@ func (le *Lease) Shared() bool { return le.Mode() == ModeShared }
 // There is no upgrade: unlock the lease, and lock the resource again.
 //
 // Downgrade changes nothing in these cases: ctx has ended before the call; the lease is over
-// ([ErrNotHeld]); it has another handle by [WithReentry] ([ErrReentry]); or it is that of a reader, which is no
+// ([ErrNotHeld]); it has another hold by [WithReentry] ([ErrReentry]); or it is that of a reader, which is no
 // error. Any other error is that of the round: the lease is that of a reader, with the validity
 // that it had. A master that the round did not reach grants the resource to readers after the next
 // renewal.
@@ -83,7 +83,7 @@ func (le *Lease) Downgrade(ctx context.Context) error {
 	return err
 }
 
-func (le *handle) downgrade(ctx context.Context) error {
+func (le *hold) downgrade(ctx context.Context) error {
 	changed, err := le.share()
 	if err != nil || !changed {
 		return err
@@ -95,7 +95,7 @@ func (le *handle) downgrade(ctx context.Context) error {
 // that before.
 //
 // Source: ALGORITHM section 13, I15.
-func (le *handle) share() (changed bool, err error) {
+func (le *hold) share() (changed bool, err error) {
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
@@ -103,7 +103,7 @@ func (le *handle) share() (changed bool, err error) {
 	case le.over != nil:
 		err = notHeld("downgrade", g.resource, le.over)
 	case g.shared:
-	case len(g.handles) > 1:
+	case len(g.holds) > 1:
 		err = ErrReentry
 	default:
 		key := g.key()

@@ -215,7 +215,7 @@ func (le *Lease) during(ctx context.Context, fn func(ctx context.Context, lease 
 }
 
 // tryFunc tries to get a lease.
-type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*handle, error)
+type tryFunc func(p *pool, ctx context.Context, resource string, lc lockConfig) (*hold, error)
 
 // acquire is the common part of Lock, LockAny and TryLock: it checks everything that can be checked
 // without asking a node, and then calls try.
@@ -243,7 +243,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 	returned := false
 	defer func() {
 		if !returned && le != nil {
-			_, _ = le.grant.pool.unlock(le.handle)
+			_, _ = le.grant.pool.unlock(le.hold)
 		}
 	}()
 	end(le, err)
@@ -252,7 +252,7 @@ func (l *Locker) ended(end func(*Lease, error), le *Lease, err error) {
 
 // admit rejects calls on a closed Locker, with an ended context, or that would deadlock on
 // re-entry. Otherwise it calls try.
-func (l *Locker) admit(ctx context.Context, resource string, lc lockConfig, try tryFunc) (*handle, error) {
+func (l *Locker) admit(ctx context.Context, resource string, lc lockConfig, try tryFunc) (*hold, error) {
 	if !l.calls.enter() {
 		return nil, ErrClosed
 	}
@@ -373,9 +373,9 @@ func (l *Locker) close() error {
 // workAfterClose bounds how long Close keeps leases for work that has not ended.
 const workAfterClose = 10 * time.Second
 
-// endLeases ends the leases for which may returns true, and returns their last handles. The releases have
+// endLeases ends the leases for which may returns true, and returns their last holds. The releases have
 // been sent.
-func (p *pool) endLeases(may func(*grant) bool) (ended []*handle) {
+func (p *pool) endLeases(may func(*grant) bool) (ended []*hold) {
 	for _, g := range p.renewer.all() {
 		if !may(g) {
 			continue

@@ -86,13 +86,13 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	g.wake()
 }
 
-// endAll ends all handles of a lease. If that ended the lease, endAll returns the last handle,
+// endAll ends all holds of a lease. If that ended the lease, endAll returns the last hold,
 // and the caller has to release the keys.
-func (g *grant) endAll(cause error) *handle {
+func (g *grant) endAll(cause error) *hold {
 	g.mu.Lock()
-	handles := slices.Clone(g.handles)
+	holds := slices.Clone(g.holds)
 	g.mu.Unlock()
-	for _, le := range handles {
+	for _, le := range holds {
 		if last, _ := le.end(cause, g.pool.now()); last {
 			return le
 		}

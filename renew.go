@@ -196,7 +196,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 
 // extend makes one round for a holder, with a TTL of its own unless ttl is 0. It waits for the
 // verdict of the round or the end of the lease.
-func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error {
+func (g *grant) extend(ctx context.Context, le *hold, ttl time.Duration) error {
 	rd, err := g.beginExtend(le, ttl)
 	if err != nil {
 		return err
@@ -228,14 +228,14 @@ func (g *grant) extend(ctx context.Context, le *handle, ttl time.Duration) error
 	return g.roundErrorLocked(rd, reasons...)
 }
 
-// stands reports whether the handle has not ended.
-func (le *handle) stands() bool {
+// stands reports whether the hold has not ended.
+func (le *hold) stands() bool {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	return le.over == nil
 }
 
-func (g *grant) beginExtend(le *handle, ttl time.Duration) (rd *round, err error) {
+func (g *grant) beginExtend(le *hold, ttl time.Duration) (rd *round, err error) {
 	g.mu.Lock()
 	now := g.pool.now()
 	after := g.expireLocked(now)
@@ -305,7 +305,7 @@ func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 	stood := g.pool.stood()
 	switch g.term.check(now, stood) {
 	case toUnlock:
-		kept, end := g.handles[0], g.term.keptUntil(stood)
+		kept, end := g.holds[0], g.term.keptUntil(stood)
 		// Another caller may have the lease at the next check.
 		return now.Add(time.Millisecond), []func(){func() { g.pool.unlockKept(kept, end) }}
 	case toEnd:
@@ -346,13 +346,13 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 	if cause != ErrDetached {
 		g.keys.Abandon() // a renewal that is still queued would set keys again
 	}
-	for _, h := range g.handles {
+	for _, h := range g.holds {
 		if end := h.overLocked(cause); end != nil {
 			after = append(after, end)
 		}
 	}
 	g.workedLocked()
-	if errors.Is(cause, ErrLost) && len(g.handles) > 0 { // a lease that is extended by its token has no handle
+	if errors.Is(cause, ErrLost) && len(g.holds) > 0 { // a lease that is extended by its token has no hold
 		if !wasKept { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}

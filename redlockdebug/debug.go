@@ -120,7 +120,7 @@ type lease struct {
 	TTL      seconds `json:"ttl"`
 	Validity seconds `json:"validity"`
 	Renewals int     `json:"renewals"`
-	Handles  int     `json:"handles"`
+	Holds    int     `json:"holds"`
 }
 
 type node struct {
@@ -164,7 +164,7 @@ func viewOf(s redlock.Stats, now time.Time) view {
 			TTL:      seconds(l.TTL),
 			Validity: seconds(l.Validity),
 			Renewals: l.Renewals,
-			Handles:  l.Handles,
+			Holds:    l.Holds,
 		}
 		if !utf8.ValidString(l.Resource) {
 			shown.Bytes = []byte(l.Resource)

@@ -56,7 +56,7 @@ type shown struct {
 	Leases []struct {
 		Resource, Mode, Token, Fence string
 		Age, TTL, Validity           float64
-		Renewals, Handles            int
+		Renewals, Holds              int
 	}
 	Masters []struct {
 		Master, State, Error string
@@ -79,7 +79,7 @@ func wantShown(t testing.TB, text []byte, lease *redlock.Lease) {
 	}
 	if len(s.Leases) != 1 || s.Leases[0].Resource != lease.Resource() || s.Leases[0].Token != lease.Token()[:8] ||
 		s.Leases[0].Fence != fmt.Sprint(lease.Fence()) || s.Leases[0].TTL != 10 || s.Leases[0].Validity <= 0 ||
-		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Handles != 1 || s.Leases[0].Mode != "exclusive" {
+		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Holds != 1 || s.Leases[0].Mode != "exclusive" {
 		t.Errorf("leases: got %+v, want that of %q", s.Leases, lease.Resource())
 	}
 	if len(s.Masters) != 3 || s.Masters[0].State != "up" || s.Masters[0].RoundTrip <= 0 || s.Masters[0].Error != "" || s.Masters[0].ErrorTime != nil {

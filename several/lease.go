@@ -35,7 +35,7 @@ type ending struct {
 	end    context.CancelCauseFunc
 
 	grace   time.Duration
-	kept    []*redlock.Lease                 // handles of the parts until the end of WithMinHold
+	kept    []*redlock.Lease                 // holds on the parts until the end of WithMinHold
 	clock   interface{ Now() time.Duration } // of WithMaxHold; nil if there is none
 	holdEnd time.Duration                    // by that clock
 }

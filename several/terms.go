@@ -123,7 +123,7 @@ func (t *terms) During(ctx context.Context, l *Lease, fn func(ctx context.Contex
 	return l.during(ctx, fn)
 }
 
-// hold returns a handle of each part, which keeps it taken when its holder has unlocked it.
+// hold returns a hold on each part, which keeps it taken when its holder has unlocked it.
 func (t *terms) hold(parts []*redlock.Lease) (kept []*redlock.Lease, err error) {
 	for _, part := range parts {
 		opts := []redlock.LockOption{redlock.WithReentry()}

@@ -24,7 +24,7 @@ type Rules struct {
 	Heeds     func(by time.Duration) bool                      // a clock that is off, or has moved, matters
 	Arrives   func(may bool) bool                              // a lost request may arrive after the release was confirmed
 
-	KeepsHandle    bool // the handle that a lease is taken from does not end
+	KeepsHold      bool // the hold that a lease is taken from does not end
 	CountsVoteless bool // the reply of a node without a vote counts as a vote
 }
 

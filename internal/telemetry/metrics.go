@@ -154,7 +154,7 @@ func (m *Metrics) Gauges() (all []Sample) {
 		m.keepAskingLocked(l, of, s.Counts[redlock.EventAcquired])
 		calls += s.Waiting
 		for _, le := range s.Leases {
-			held[le.Mode] += le.Handles
+			held[le.Mode] += le.Holds
 		}
 		votes := 0
 		for _, n := range s.Masters {

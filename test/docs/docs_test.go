@@ -525,11 +525,11 @@ func TestReaderUnderAWriter(t *testing.T) {
 		inner, err := locker.Lock(lease.Context(), "mailer", redlock.Shared(), redlock.WithReentry())
 		locktest.Must(t, err)
 		if err := lease.Downgrade(t.Context()); !errors.Is(err, redlock.ErrReentry) {
-			t.Errorf("got %v of a lease with two handles, want ErrReentry", err)
+			t.Errorf("got %v of a lease with two holds, want ErrReentry", err)
 		}
 		reader := masters.Locker()
 		if _, err := reader.TryLock(t.Context(), "mailer", redlock.Shared()); !errors.Is(err, redlock.ErrTaken) {
-			t.Errorf("got %v beside a second handle, which still writes, want ErrTaken", err)
+			t.Errorf("got %v beside a second hold, which still writes, want ErrTaken", err)
 		}
 		locktest.Must(t, inner.Unlock(t.Context()))
 		if err := lease.Downgrade(t.Context()); err != nil { // a quorum has answered, the last master perhaps not

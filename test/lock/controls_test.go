@@ -513,7 +513,7 @@ func TestVirtualClocksOfNodes(t *testing.T) {
 // Source: ALGORITHM section 10, "In one process"; section 13, I1, I2 and "Negative controls".
 func TestVirtualHandOverControls(t *testing.T) {
 	for way, want := range map[string]string{
-		"none": "", "sameToken": "I2 ", "keepsHandle": "works after ", "lateHandOver": "granted with ",
+		"none": "", "sameToken": "I2 ", "keepsHold": "works after ", "lateHandOver": "granted with ",
 	} {
 		t.Run(way, func(t *testing.T) {
 			if want != "" {

@@ -103,7 +103,7 @@ func TestVirtualStats(t *testing.T) {
 		second := b.Lock(l, "b", redlock.WithTTL(time.Second))
 		first := b.Lock(l, "a", redlock.WithReentry())
 		if _, err := l.TryLock(first.Context(), "a", redlock.WithReentry()); err != nil {
-			t.Fatalf("re-entry: got %v, want another handle", err)
+			t.Fatalf("re-entry: got %v, want another hold", err)
 		}
 		if _, err := l.TryLock(t.Context(), "a"); !errors.Is(err, redlock.ErrTaken) {
 			t.Fatalf("TryLock of what is held: got %v, want ErrTaken", err)
@@ -123,7 +123,7 @@ func TestVirtualStats(t *testing.T) {
 			t.Errorf("leases: got %q, want %q", got, want)
 		}
 		if a := s.Leases[0]; a.Fence != first.Fence() || a.Token != first.Token() || a.TTL != redlock.DefaultTTL ||
-			a.Handles != 2 || a.Renewals != 0 || a.Validity != first.Validity() || a.Since.Before(began) || a.Since.After(time.Now()) {
+			a.Holds != 2 || a.Renewals != 0 || a.Validity != first.Validity() || a.Since.Before(began) || a.Since.After(time.Now()) {
 			t.Errorf("got %+v, want what the lease says itself", a)
 		}
 		if s.Waiting != 1 {

@@ -322,7 +322,7 @@ func TestVirtualLifeAfterHandOver(t *testing.T) {
 			if len(opts) == 0 {
 				locktest.WantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
 			} else if err != nil || inner.Fence() != lease.Fence() {
-				t.Errorf("TryLock inside: got %v, want another handle", err)
+				t.Errorf("TryLock inside: got %v, want another hold", err)
 			} else {
 				b.Unlock(inner)
 			}

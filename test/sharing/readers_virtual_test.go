@@ -214,8 +214,8 @@ func TestVirtualReadersShare(t *testing.T) {
 		if got := b.Got(alone); got.Token() == first.Token() || got.Owner() != "alone" {
 			t.Error("got the same lease for other options")
 		}
-		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.ModeShared || s.Leases[0].Handles+s.Leases[1].Handles != 6 {
-			t.Errorf("got %+v, want two leases with six handles", s)
+		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.ModeShared || s.Leases[0].Holds+s.Leases[1].Holds != 6 {
+			t.Errorf("got %+v, want two leases with six holds", s)
 		}
 		later := read(b, l)
 		if later.Token() == first.Token() {
@@ -227,10 +227,10 @@ func TestVirtualReadersShare(t *testing.T) {
 			b.Unlock(w.Lease)
 		}
 		if first.Err() != nil {
-			t.Errorf("the last handle: got %v", first.Err())
+			t.Errorf("the last hold: got %v", first.Err())
 		}
 		_, err := other.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock beside the last handle", err, []error{redlock.ErrTaken})
+		locktest.WantMatch(t, "TryLock beside the last hold", err, []error{redlock.ErrTaken})
 		b.Unlock(first)
 		b.Unlock(b.Lock(other, "r"))
 		time.Sleep(time.Second)

@@ -37,7 +37,7 @@ const (
 const (
 	SameToken     = "two leases have the same token"
 	TokenFalls    = "a writer has a token smaller than a lease before it"
-	TwoHandles    = "two handles of one lease are valid"
+	TwoHolds      = "two holds of one lease are valid"
 	ReaderFalls   = "a reader has a token smaller than a lease before it"
 	ReaderPasses  = "a reader that is over is not told from the writer after it"
 	ReaderRefused = "a reader that holds is refused because of the writer before it"
@@ -74,7 +74,7 @@ type Config struct {
 	KeepToken     bool // a hand-over gives the same token again
 	PastBlock     bool // a hand-over continues beyond the end of the block
 	HandOverLate  bool // a lease is handed over after its end
-	KeepHandle    bool // the old handle ends only after the new one exists
+	KeepHold      bool // the old hold ends only after the new one exists
 	ExpireEarly   bool // a counter expires however far ahead of the node's clock it is
 	SeedFar       bool // a node whose clock is far off has started a counter from that clock
 	Least         bool // a reader takes the smallest counter of the votes
@@ -136,7 +136,7 @@ type attempt struct {
 	token uint8 // a reader's, or the end of a writer's block
 	used  uint8 // tokens of the block
 	floor uint8 // the largest token that was in use when it started
-	open  uint8 // handles of the lease that count as held
+	open  uint8 // holds of the lease that count as held
 	valid bool  // a quorum of the claims that it counted was there when it succeeded
 }
 

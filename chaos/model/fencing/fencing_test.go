@@ -93,7 +93,7 @@ func TestControls(t *testing.T) {
 		{"the same token for the next caller", two(func(c *Config) { c.Block, c.KeepToken = 3, true }), SameToken},
 		{"handed over past the block", two(func(c *Config) { c.Block, c.PastBlock = 2, true }), SameToken},
 		{"handed over after the end", two(func(c *Config) { c.Block, c.HandOverLate = 2, true }), TokenFalls},
-		{"the old handle stays", two(func(c *Config) { c.Block, c.KeepHandle = 2, true }), TwoHandles},
+		{"the old hold stays", two(func(c *Config) { c.Block, c.KeepHold = 2, true }), TwoHolds},
 
 		{"readers: no second round", mixed(func(c *Config) { c.NoRaise, c.Start = true, [nodes]int{1, 2, 4} }), ReaderPasses},
 		{"readers: the least vote", mixed(func(c *Config) { c.Least = true }), ReaderRefused},

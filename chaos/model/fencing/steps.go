@@ -252,15 +252,15 @@ func (s *state) settle(c Config, a int) {
 	}
 }
 
-// handOver ends the handle of a lease, and gives the lease to the next caller with a new
-// handle. That caller may have come just now: its token must be larger than all in use so
+// handOver ends the hold of a lease, and gives the lease to the next caller with a new
+// hold. That caller may have come just now: its token must be larger than all in use so
 // far.
 func (c Config) handOver(s state, a int, visit visit) {
 	p := &s.attempt[a]
 	if s.over(c, a) || int(p.used) > c.Block {
 		return
 	}
-	if p.open == 1 && !c.KeepHandle {
+	if p.open == 1 && !c.KeepHold {
 		p.open = 0
 		visit(s, search.Step{Format: "attempt %d: the caller has done", A: a})
 		return
@@ -274,7 +274,7 @@ func (c Config) handOver(s state, a int, visit visit) {
 	by := search.Step{Format: "attempt %d is handed over, HOLDS with %d", A: a, B: token}
 	switch {
 	case p.open > 1:
-		by.Breaks = TwoHandles
+		by.Breaks = TwoHolds
 	case token == before:
 		by.Breaks = SameToken
 	}
