@@ -51,6 +51,7 @@ type Elector struct {
 	resource string
 	opts     []redlock.LockOption
 	minHold  time.Duration
+	listed   *inside.Campaign
 
 	mu      sync.Mutex
 	running bool  // guarded by mu, like all below
@@ -93,7 +94,9 @@ func New(locker *redlock.Locker, resource string, opts ...redlock.LockOption) (*
 	case settings.Reentry || settings.Shared:
 		return nil, configError("New: with WithReentry or Shared two leaders could have a lease")
 	}
-	return &Elector{locker: locker, resource: resource, opts: slices.Clone(opts), minHold: settings.MinHold}, nil
+	e := &Elector{locker: locker, resource: resource, opts: slices.Clone(opts), minHold: settings.MinHold}
+	e.listed = &inside.Campaign{Locker: locker, Election: resource, Leads: e.Leading}
+	return e, nil
 }
 
 func configError(text string) error {
@@ -298,6 +301,7 @@ func (e *Elector) begin() bool {
 		return false
 	}
 	e.running, e.failed = true, nil
+	inside.Campaigns.Store(e.listed, nil)
 	return true
 }
 
@@ -308,6 +312,7 @@ func (e *Elector) finish(ctx context.Context, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.running, e.failed = false, err
+	inside.Campaigns.Delete(e.listed)
 }
 
 func (e *Elector) beginTerm(leaseCtx context.Context, lease *redlock.Lease) *term {

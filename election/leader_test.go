@@ -11,6 +11,8 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/masters"
+	"github.com/d0720281/redlock/internal/redistest"
 )
 
 // Any process can ask for the leader, also a process that does not campaign.
@@ -120,4 +122,43 @@ func TestVirtualObserveEndsWithTheLocker(t *testing.T) {
 			t.Errorf("nil context: got %d results, want one", n)
 		}
 	})
+}
+
+// On real masters, who leads is seen while all answer, while two refuse connections, and while two hang. Observe tells of
+// each change.
+func TestLeaderOnRealMasters(outer *testing.T) {
+	t := redistest.Timed(outer)
+	list := locktest.Masters(t, 3)
+	proxies := redistest.Proxied(t, list) // of the watcher: the leader itself reaches all masters
+	watcher, err := election.New(locktest.Open(t, redistest.Addrs(proxies)), "r")
+	locktest.Must(t, err)
+	leader := campaign(t, locktest.Open(t, redistest.Addrs(list)), leading, redlock.WithOwner("web-1"))
+	fence := leader.term(t).Fence()
+	changes := make(chan string, 100)
+	go func() {
+		for leader, err := range watcher.Observe(t.Context()) {
+			changes <- leader.Owner + redlock.Reason(err)
+		}
+	}()
+	change := func(want string) {
+		t.Helper()
+		redistest.Eventually(t, 20*time.Second, func() bool { return locktest.Receive(t, changes, "a change") == want }, "Observe tells: "+want)
+	}
+	for _, f := range []masters.Fault{masters.Pass, masters.Refuse, masters.Pass, masters.Blackhole, masters.Pass} {
+		for _, p := range proxies[1:] {
+			locktest.Must(t, p.Set(f))
+		}
+		if f != masters.Pass {
+			change("no_quorum")
+			if got, err := watcher.Leader(t.Context()); !errors.Is(err, redlock.ErrNoQuorum) || got.Owner != "" {
+				t.Errorf("%v: got %+v, %v, want ErrNoQuorum", f, got, err)
+			}
+			continue
+		}
+		change("web-1")
+		redistest.Eventually(t, 20*time.Second, func() bool {
+			got, err := watcher.Leader(t.Context())
+			return err == nil && got.Owner == "web-1" && got.Fence == fence && !got.Self
+		}, "Leader is web-1")
+	}
 }

@@ -17,6 +17,7 @@
 //	redlock.wait.duration        s             redlock.outcome                 from the call of Lock or TryLock to its end
 //	redlock.handovers            {lease}                                       passed on inside the process, without an attempt
 //	redlock.leases               {lease}       redlock.mode                    gauge: held at the moment, exclusive or shared
+//	redlock.leader               1             redlock.election                gauge: 1 while this process leads an election in which it campaigns, else 0
 //	redlock.waiting              {call}                                        gauge: calls of Lock and Do without a lease yet
 //	redlock.quorum               1                                             gauge: 0 while too few masters have a vote, as far as is known
 //	redlock.abandoned            {lease}                                       leases that the program dropped without Unlock
@@ -39,8 +40,8 @@
 // the first event, counters are 0 for all outcomes that a rule of contrib/ asks for.
 //
 // Outcomes and causes are words of [redlock.Reason]; server.address and server.port are those of
-// the master. The name of a resource is never an attribute of a metric, as the number of
-// resources is unbounded.
+// the master. The name of a resource is an attribute of a metric only if it is that of an election:
+// the number of other resources is unbounded.
 //
 // # Traces
 //

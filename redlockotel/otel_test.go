@@ -24,6 +24,7 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
@@ -108,6 +109,11 @@ func TestMetrics(t *testing.T) {
 		m.Kill()
 	}
 	_, _ = lockers[0].TryLock(t.Context(), "other")
+	e, err := election.New(lockers[1], "e")
+	locktest.Must(t, err)
+	leads := make(chan bool)
+	go e.Run(t.Context(), func(ctx context.Context, _ *redlock.Lease) error { close(leads); <-ctx.Done(); return nil })
+	<-leads
 	got := make(map[string]string) // name and unit
 	values := make(map[string]float64)
 	note := func(name string, attrs attribute.Set, v float64) {
@@ -154,8 +160,8 @@ func TestMetrics(t *testing.T) {
 	}
 	host, port, _ := net.SplitHostPort(dead.Masters()[0].Addr())
 	for name, want := range map[string]float64{
-		"redlock.attempts redlock.outcome=granted": 2, "redlock.leases redlock.mode=exclusive": 2, "redlock.validity redlock.at=grant": 2,
-		"redlock.quorum": 0, "redlock.handovers": 0, "redlock.master.failures error.type=tls server.address=" + host + " server.port=" + port: 0,
+		"redlock.attempts redlock.outcome=granted": 3, "redlock.leases redlock.mode=exclusive": 3, "redlock.validity redlock.at=grant": 3,
+		"redlock.leader redlock.election=e": 1, "redlock.quorum": 0, "redlock.handovers": 0, "redlock.master.failures error.type=tls server.address=" + host + " server.port=" + port: 0,
 	} {
 		if v, there := values[name]; !there || v != want {
 			t.Errorf("%s: got %v (found: %v), want %v", name, v, there, want)

@@ -12,13 +12,14 @@
 // Gauges are those of the Lockers that are open; they disappear with the last of these Lockers.
 //
 // Labels have few values: outcomes and causes are words of [redlock.Reason], masters are the
-// addresses of the masters. The name of a resource is never a label, as the number of resources is
-// unbounded.
+// addresses of the masters. The name of a resource is a label only if it is that of an election:
+// the number of other resources is unbounded.
 //
 //	redlock_attempts_total{outcome}                 attempts to get a lock; granted, or why not: taken, split_vote, no_quorum, quarantine ...
 //	redlock_wait_seconds{outcome}                   from the call of Lock or TryLock to its end
 //	redlock_handovers_total                         leases that another caller of the process passed on, without an attempt
 //	redlock_leases{mode}                            gauge: held at the moment, exclusive or shared
+//	redlock_leader{election}                        gauge: 1 while this process leads an election in which it campaigns, else 0
 //	redlock_waiting_calls                           gauge: calls of Lock and Do without a lease yet
 //	redlock_quorum                                  gauge: 0 while too few masters have a vote, as far as is known
 //	redlock_abandoned_total                         leases that the program dropped without Unlock

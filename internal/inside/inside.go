@@ -4,6 +4,7 @@ package inside
 import (
 	"context"
 	"log/slog"
+	"sync"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/door"
@@ -34,3 +35,13 @@ type Locker interface {
 
 // Of returns the methods of a Locker, and panics if New has not made it.
 func Of(l *redlock.Locker) Locker { return door.Inside(l).(Locker) }
+
+// Campaign is an Elector of package election whose Run has not returned.
+type Campaign struct {
+	Locker   *redlock.Locker
+	Election string      // the resource
+	Leads    func() bool // whether this process leads
+}
+
+// Campaigns has each *Campaign of the process as a key.
+var Campaigns sync.Map

@@ -12,6 +12,7 @@ import (
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/inside"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Metrics tells a sink what Lockers do, and has their gauges. It is safe for concurrent use.
@@ -171,6 +172,16 @@ func (m *Metrics) Gauges() (all []Sample) {
 	all = []Sample{{waiting, float64(calls), nil}, {quorum, number(granting), nil}}
 	for mode, n := range held {
 		all = append(all, Sample{leases, float64(n), []string{string(mode)}})
+	}
+	leads := make(map[string]float64) // by election
+	inside.Campaigns.Range(func(c, _ any) bool {
+		if c := c.(*inside.Campaign); m.lockers[c.Locker] != nil {
+			leads[wire.Printable(c.Election)] += number(c.Leads())
+		}
+		return true
+	})
+	for name, n := range leads {
+		all = append(all, Sample{leader, n, []string{name}})
 	}
 	for _, addr := range slices.Sorted(maps.Keys(votesIn)) {
 		all = append(all, Sample{up, number(!down[addr]), []string{addr}}, Sample{quarantine, votesIn[addr].Seconds(), []string{addr}})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/redlocktest"
@@ -375,6 +376,33 @@ func TestSeveral(t *testing.T) {
 		_ = a.Close()
 		if got := m.Gauges(); got != nil {
 			t.Errorf("got gauges of closed Lockers: %v", got)
+		}
+	})
+}
+
+// Whether a process leads is a gauge of each election in which a Locker of these metrics campaigns.
+func TestElections(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, m := newFake()
+		cluster := redlocktest.Start(t, 3)
+		campaign := func(l *redlock.Locker) (*election.Elector, context.CancelFunc) {
+			e, err := election.New(l, "e\xff")
+			locktest.Must(t, err)
+			ctx, stop := context.WithCancel(t.Context())
+			go e.Run(ctx, func(ctx context.Context, _ *redlock.Lease) error { <-ctx.Done(); return nil })
+			time.Sleep(time.Second)
+			return e, stop
+		}
+		leader, stop := campaign(cluster.Locker(m.Option()))
+		want(t, all(f, m), map[string]float64{`leader e\xff`: 1})
+		_, stopOther := campaign(cluster.Locker()) // of no metrics
+		leader.Resign()
+		time.Sleep(time.Minute)
+		want(t, all(f, m), map[string]float64{`leader e\xff`: 0})
+		stop()
+		stopOther()
+		if _, there := all(f, m)[`leader e\xff`]; there {
+			t.Error("got a gauge of an election in which no Locker campaigns")
 		}
 	})
 }

@@ -45,6 +45,7 @@ const (
 	wait
 	handovers
 	leases
+	leader
 	waiting
 	quorum
 	abandoned
@@ -70,6 +71,7 @@ var Table = [...]Metric{
 	wait:        {"wait_seconds", "wait.duration", Histogram, "s", "Time from the call of Lock or TryLock to its end.", []string{"outcome"}, waitBounds},
 	handovers:   {"handovers_total", "handovers", Counter, "{lease}", "Leases handed over by another caller of the process.", nil, nil},
 	leases:      {"leases", "leases", Sum, "{lease}", "Leases that are held.", []string{"mode"}, nil},
+	leader:      {"leader", "leader", Sum, "1", "Whether this process leads an election in which it campaigns.", []string{"election"}, nil},
 	waiting:     {"waiting_calls", "waiting", Sum, "{call}", "Calls of Lock and Do that have no lease yet.", nil, nil},
 	quorum:      {"quorum", "quorum", Gauge, "1", "Whether enough masters have a vote.", nil, nil},
 	abandoned:   {"abandoned_total", "abandoned", Counter, "{lease}", "Leases that the program dropped without Unlock.", nil, nil},
