@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
@@ -225,13 +226,13 @@ func (p *pool) gaveUp(resource string, c *caller, why error) error {
 	last := p.lastVerdict(s)
 	switch {
 	case s.Behind:
-		return errorf("lock %q: %w, %w in this process: %w", resource, ErrNotAcquired, ErrTaken, why)
+		return reason.Errorf("lock %q: %w, %w in this process: %w", resource, ErrNotAcquired, ErrTaken, why)
 	case last != nil:
 		return last.because(why)
 	case s.Queued:
-		return errorf("lock %q: %w, %w: other callers wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
+		return reason.Errorf("lock %q: %w, %w: other callers wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
 	}
-	return errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
+	return reason.Errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
 }
 
 // lastVerdict returns the verdict of the last attempt of a line; nil if there was none. A node that
@@ -289,9 +290,9 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	}
 	*le = hold{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
 	g.holds = append(g.holds, le)
-	g.term.renewed(g.start)
+	g.term.Renewed(g.start)
 	if g.passedOverLocked() {
-		g.term.renewAt = g.start
+		g.term.Hurry(g.start)
 	}
 	due := g.dueLocked()
 	g.mu.Unlock()
@@ -341,16 +342,16 @@ func (p *pool) release(le *hold, now instant) {
 type acquisition struct {
 	grant
 	former  []string // by node: the value that is taken over (adopt.go); nil for keys that must be free
-	attempt attempt
-	seed    int64           // where a missing counter should start
-	absence time.Duration   // the quarantine that this client knew of when the attempt began
-	sent    []*node.Request // by node: the request without an answer; nil for none
-	actions []action        // room for those of a step
-	later   []instant       // room for an event
+	attempt attempt.Attempt
+	seed    int64            // where a missing counter should start
+	absence time.Duration    // the quarantine that this client knew of when the attempt began
+	sent    []*node.Request  // by node: the request without an answer; nil for none
+	actions []attempt.Action // room for those of a step
+	later   []instant        // room for an event
 
-	votersOfFive  [5]voter
+	votersOfFive  [5]attempt.Voter
 	sentOfFive    [5]*node.Request
-	actionsOfFive [5]action
+	actionsOfFive [5]attempt.Action
 }
 
 // failure is the result of an attempt that was not granted.
@@ -371,7 +372,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head
 		return nil, &failure{err: endedBy(ctx)}
 	}
 	if err := p.set.Misconfigured(); err != nil {
-		return nil, &failure{err: errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
+		return nil, &failure{err: reason.Errorf("lock %q: %w: %w", resource, ErrNotAcquired, err)}
 	}
 	a, changes := newAcquisition(p, resource, lc), p.changes.Load()
 	if head != nil {
@@ -397,20 +398,20 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head
 // run makes the attempt. If it fails, run calls undo: with the failure, or with nil if a method of ctx panics.
 func (p *pool) run(ctx context.Context, a *acquisition, head *caller, next line.Advice, undo func(*failure)) (f *failure) {
 	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
-		return &failure{err: errorf("lock %q: %w: %w", a.resource, ErrNotAcquired, err)}
+		return &failure{err: reason.Errorf("lock %q: %w: %w", a.resource, ErrNotAcquired, err)}
 	}
 	asked, granted := false, false
 	defer func() {
 		if !asked {
-			p.admission.Leave(0, a.timeout())
+			p.admission.Leave(0, a.Timeout())
 			return
 		}
-		p.admission.Leave(a.answeredIn(), a.timeout())
+		p.admission.Leave(a.answeredIn(), a.Timeout())
 		if !granted {
 			undo(f)
 		}
 	}()
-	now := p.set.Survey(ctx, p.closing, p.now(), a.timeout())
+	now := p.set.Survey(ctx, p.closing, p.now(), a.Timeout())
 	if err := p.set.Refused(); err != nil { // a client that is refused does not join with its list elsewhere
 		e := p.quorumError("lock", a.resource, 0, ErrNotAcquired, ErrNoQuorum, err)
 		for i, n := range p.nodes {
@@ -435,7 +436,7 @@ func (p *pool) goesOn(ctx context.Context, key line.Key) bool {
 
 // endedBy returns the error of a call whose context was over before a node was asked.
 func endedBy(ctx context.Context) error {
-	return errorf("%w: %w", ErrNotAcquired, reason.OfContext(ctx))
+	return reason.Errorf("%w: %w", ErrNotAcquired, reason.OfContext(ctx))
 }
 
 func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
@@ -445,13 +446,8 @@ func newAcquisition(p *pool, resource string, lc lockConfig) *acquisition {
 	n := len(p.nodes)
 	a.sent = slices.Grow(a.sentOfFive[:0], n)[:n]
 	a.actions = a.actionsOfFive[:0]
-	a.attempt = attempt{
-		rules:   p.conf.rules,
-		need:    p.need,
-		timeout: lc.timeout(),
-		skew:    p.skew,
-		nodes:   slices.Grow(a.votersOfFive[:0], n)[:n],
-	}
+	a.attempt.Config = attempt.Config{Rules: p.conf.rules, Need: p.need, Timeout: lc.Timeout(), Skew: p.skew}
+	a.attempt.Nodes = slices.Grow(a.votersOfFive[:0], n)[:n]
 	return a
 }
 
@@ -463,36 +459,32 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 		a.name = a.pool.queuesAs(a.key())
 	}
 	a.beginLocked(how, now, a.pool.queueNodeOf(a.resource))
-	a.stepLocked(event{what: begun}, a.start)
+	a.stepLocked(attempt.Event{What: attempt.Begun}, a.start)
 }
 
 // beginLocked makes the attempt ready to begin at a moment.
 func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode int) {
 	p := a.pool
 	a.start, a.queueNode, a.number, a.absence = start, queueNode, how.Number, p.set.Quarantine(start)
-	a.term.since = start
-	a.seed = p.set.Seed(start, a.timeout())
-	t := &a.attempt
-	t.start, t.useless = start, start.Add(a.ttl-a.minValidity())
-	t.approach = approach{Strategy: how, policy: &defaultAskPolicy, node: queueNode, shared: a.shared}
-	if a.several > 0 {
-		t.approach.policy = &anyAskPolicy
-	}
-	t.approach.yields = a.oneOf() && how.Patient && !how.Waits
+	a.term.Begin(start)
+	a.seed = p.set.Seed(start, a.Timeout())
+	a.attempt.Prepare(attempt.Way{
+		Strategy: how, QueueNode: queueNode, Shared: a.shared, AnyOf: a.several > 0, Yields: a.oneOf() && how.Patient && !how.Waits,
+	}, start, start.Add(a.TTL-a.minValidity()))
 }
 
 // stepLocked passes an event to the attempt, and sends the requests that the step returns.
-func (a *acquisition) stepLocked(e event, now instant) {
+func (a *acquisition) stepLocked(e attempt.Event, now instant) {
 	t := &a.attempt
-	do := t.step(e, now, a.actions[:0])
+	do := t.Step(e, now, a.actions[:0])
 	var reqs []node.Request
-	for k := 0; k < len(do) && !t.phase.over(); k++ {
+	for k := 0; k < len(do) && !t.Over(); k++ {
 		if len(reqs) == 0 {
 			reqs = make([]node.Request, len(do)-k)
 		}
-		r, i := &reqs[0], do[k].node
+		r, i := &reqs[0], do[k].Node
 		reqs = reqs[1:]
-		*r = node.Request{Op: do[k].op, Node: i, Key: &a.keys, Counter: do[k].counter, Target: do[k].target, Timeout: a.timeout(), Shared: a.shared, To: a}
+		*r = node.Request{Op: do[k].Op, Node: i, Key: &a.keys, Counter: do[k].Counter, Target: do[k].Target, Timeout: a.Timeout(), Shared: a.shared, To: a}
 		if r.Op == wire.Acquire {
 			r.Target = a.seed
 			switch {
@@ -505,28 +497,28 @@ func (a *acquisition) stepLocked(e event, now instant) {
 		a.sent[i] = r
 		if err := a.pool.nodes[i].Send(r, now); err != nil {
 			a.sent[i] = nil
-			do = t.step(unsent(r, err), now, do)
+			do = t.Step(unsent(r, err), now, do)
 		}
 	}
 	a.actions = do[:0]
-	a.target = t.fencing.target
-	switch w := t.approach.word; {
+	a.target = t.Target()
+	switch w := t.Word(); {
 	case w.Heard && w.Refused:
-		a.queueVote = no
+		a.queueVote = attempt.No
 	case w.Heard:
-		a.queueVote = yes
+		a.queueVote = attempt.Yes
 	}
-	if t.phase.over() || t.until() < t.armed {
+	if t.Due() {
 		a.wake()
 	}
 }
 
 // unsent returns the event for a request that could not be sent.
-func unsent(r *node.Request, err error) event {
+func unsent(r *node.Request, err error) attempt.Event {
 	if r.Op == wire.Raise {
-		return event{what: raised, node: r.Node, err: err}
+		return attempt.Event{What: attempt.Raised, Node: r.Node, Err: err}
 	}
-	return event{what: voted, node: r.Node, vote: vote{err: err}}
+	return attempt.Event{What: attempt.Voted, Node: r.Node, Vote: attempt.Vote{Err: err}}
 }
 
 // Receive implements [node.Receiver] for the acquire and the raise.
@@ -539,22 +531,21 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	if a.sent[r.Node] == r {
 		a.sent[r.Node] = nil
 	}
-	e := event{what: raised, node: r.Node, err: rep.Refusal(&a.keys)}
+	e := attempt.Event{What: attempt.Raised, Node: r.Node, Err: rep.Refusal(&a.keys)}
 	if r.Op.Wants() {
-		refusal := e.err
-		e = event{what: voted, node: r.Node, vote: vote{counter: rep.Counter, server: rep.Server, err: refusal}}
-		e.vote.refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
-		e.vote.word = word
+		refusal := e.Err
+		e = attempt.Event{What: attempt.Voted, Node: r.Node, Vote: attempt.Vote{Counter: rep.Counter, Server: rep.Server, Err: refusal, Word: word}}
+		e.Vote.Refused = rep.Err == nil && (rep.Code == wire.Busy || rep.Code == wire.Queued)
 		if r.Process == "" {
-			e.vote.readers = readersAt(r, rep) && (r.Shared || a.attempt.approach.Waits)
+			e.Vote.Readers = readersAt(r, rep) && (r.Shared || a.attempt.Waits())
 		}
-		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.ttl))
+		a.nodes[r.Node].takeGrant(rep, refusal == nil, a.keyLife(a.start, a.TTL))
 	}
 	a.stepLocked(e, rep.At)
 	if word.Refused && a.passedOverLocked() && len(a.holds) > 0 { // see grantLease
 		after = append(after, a.probe)
 	}
-	if a.attempt.phase == won && a.term.stands() && errors.Is(cmp.Or(e.err, e.vote.err), reason.Membership) { // see conclude
+	if a.attempt.Won() && a.term.Stands() && errors.Is(cmp.Or(e.Err, e.Vote.Err), reason.Membership) { // see conclude
 		after = append(after, a.endLocked(errLostMasters, rep.At)...)
 	}
 }
@@ -615,17 +606,17 @@ func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struc
 func (a *acquisition) firstWait() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(a.attempt.arm().Sub(a.attempt.asked), time.Microsecond)
+	return max(a.attempt.Arm().Sub(a.attempt.Asked()), time.Microsecond)
 }
 
 // rearm sets the timer for the attempt. It reports false if the attempt is over.
 func (a *acquisition) rearm(timer *time.Timer) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.attempt.phase.over() {
+	if a.attempt.Over() {
 		return false
 	}
-	timer.Reset(max(a.attempt.arm().Sub(a.pool.now()), time.Microsecond))
+	timer.Reset(max(a.attempt.Arm().Sub(a.pool.now()), time.Microsecond))
 	return true
 }
 
@@ -643,18 +634,18 @@ func (a *acquisition) timeUp() {
 		}
 		due, hasTurn := a.pool.nodes[i].DueAt(r)
 		if due == 0 && hasTurn { // other requests go before it
-			due = a.attempt.asked.Add(2 * a.timeout())
+			due = a.attempt.Asked().Add(2 * a.Timeout())
 		}
 		a.later[i] = due
 	}
-	a.stepLocked(event{what: timeUp, later: a.later}, a.pool.now())
+	a.stepLocked(attempt.Event{What: attempt.TimeUp, Later: a.later}, a.pool.now())
 }
 
 // called tells the attempt that the queue node has called the process.
 func (a *acquisition) called() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.stepLocked(event{what: called}, a.pool.now())
+	a.stepLocked(attempt.Event{What: attempt.Called}, a.pool.now())
 }
 
 // answeredIn returns the time until a quorum of the nodes had answered. If they have not, it
@@ -662,10 +653,7 @@ func (a *acquisition) called() {
 func (a *acquisition) answeredIn() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if t := &a.attempt; t.answered != 0 {
-		return t.answered.Sub(t.asked)
-	}
-	return a.pool.now().Sub(a.attempt.asked)
+	return a.attempt.AnsweredIn(a.pool.now())
 }
 
 // conclude turns the attempt into a lease's deadline, or a failure. over says that the caller will
@@ -684,11 +672,11 @@ func (a *acquisition) conclude(over error) *failure {
 		reasons = []error{over}
 	case refused != nil:
 		reasons = []error{ErrNoQuorum, refused}
-	case t.phase != lost:
+	case t.Won():
 		now := a.pool.now()
 		a.hand.took = now.Sub(a.start)
-		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.ttl)
-		left := validity(a.term.deadline(), now)
+		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.TTL)
+		left := validity(a.term.Deadline(), now)
 		switch {
 		case a.pool.set.Quarantine(now) > a.absence: // a vote may be of a node whose quarantine is longer than it knew
 			reasons = []error{ErrNoQuorum, errors.New("a larger TTL of another client became known")}
@@ -698,15 +686,15 @@ func (a *acquisition) conclude(over error) *failure {
 			reasons = []error{ErrNoQuorum, fmt.Errorf("only %v of the validity was left", max(left, 0))}
 		}
 	}
-	a.stepLocked(event{what: gaveUp}, a.pool.now())
-	e := a.pool.quorumError("lock", a.resource, t.granted(), ErrNotAcquired)
-	for i := range t.nodes {
-		if n := &t.nodes[i]; n.failed() {
-			err := n.err
+	a.stepLocked(attempt.Event{What: attempt.GaveUp}, a.pool.now())
+	e := a.pool.quorumError("lock", a.resource, t.Granted(), ErrNotAcquired)
+	for i := range t.Nodes {
+		if n := &t.Nodes[i]; n.Failed() {
+			err := n.Err
 			if refused != nil {
 				err = cmp.Or(a.pool.nodes[i].Conflict(), err)
 			}
-			e.Masters = append(e.Masters, a.pool.nodeError(i, n.op.String(), err, a.timeout()))
+			e.Masters = append(e.Masters, a.pool.nodeError(i, n.Op.String(), err, a.Timeout()))
 		}
 	}
 	if reasons == nil {
@@ -718,7 +706,7 @@ func (a *acquisition) conclude(over error) *failure {
 		verdict:   e,
 		line:      a.lineOf(a.shared),
 		queueNode: a.queueNode,
-		Failure:   line.Failure{Why: e, Word: t.approach.word, Elsewhere: t.approach.elsewhere, Queued: t.approach.rests()},
+		Failure:   line.Failure{Why: e, Word: t.Word(), Elsewhere: t.Elsewhere(), Queued: t.Rests()},
 	}
 	if f.Elsewhere {
 		_, f.KeysLeft = e.Holder()

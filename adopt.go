@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
@@ -171,16 +172,16 @@ func (l *Locker) byToken(ctx context.Context, name, resource, token string, fenc
 	}
 	switch {
 	case !wire.IsToken(token):
-		return nil, lockConfig{}, configErrorf("%s: the token is not that of a lease", name)
+		return nil, lockConfig{}, reason.Configf("%s: the token is not that of a lease", name)
 	case fence < 0:
-		return nil, lockConfig{}, configErrorf("%s: fence %d: must not be negative", name, fence)
+		return nil, lockConfig{}, reason.Configf("%s: fence %d: must not be negative", name, fence)
 	}
 	lc, err := l.conf.forCall(opts)
 	switch {
 	case err != nil:
 		return nil, lc, err
 	case lc.shared:
-		return nil, lc, configErrorf("%s: Shared is given, and a token is that of an exclusive lease", name)
+		return nil, lc, reason.Configf("%s: Shared is given, and a token is that of an exclusive lease", name)
 	case !l.calls.enter():
 		return nil, lc, ErrClosed
 	}
@@ -207,7 +208,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 		a.former = append(a.former, value)
 	}
 	if fence > 0 {
-		a.attempt.fencing.least = fence + fenceBlock
+		a.attempt.Least = fence + fenceBlock
 	}
 	f := p.run(ctx, a, nil, line.Advice{}, func(*failure) {
 		a.keys.Abandon() // no release: a former holder that is not adopted counts on these keys
@@ -216,7 +217,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	case f == nil && a.between(found, fence):
 		a.keys.Abandon()
 		p.tellAdopted(resource) // the former lease is over
-		return nil, p.quorumError("adopt", resource, a.attempt.granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
+		return nil, p.quorumError("adopt", resource, a.attempt.Granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
 	case f == nil:
 		p.tellAdopted(resource)
 		return &a.grant, nil
@@ -261,11 +262,11 @@ func (a *acquisition) between(found []node.Held, fence int64) bool {
 	defer a.mu.Unlock()
 	kept, moved := 0, 0
 	for i := range found {
-		h, n := &found[i], &a.attempt.nodes[i]
-		if n.vote == yes && isAsGranted(h, h.Token, fence) {
+		h, n := &found[i], &a.attempt.Nodes[i]
+		if n.Vote == attempt.Yes && isAsGranted(h, h.Token, fence) {
 			kept++
 		}
-		if n.vote != yes || h.Counter > 0 && n.counter >= fence+2*fenceBlock {
+		if n.Vote != attempt.Yes || h.Counter > 0 && n.Counter >= fence+2*fenceBlock {
 			moved++
 		}
 	}
@@ -325,18 +326,18 @@ func (p *pool) tellAdopted(resource string) {
 // sets fence if that is 0 and the nodes can tell it.
 func (p *pool) lookAtLease(ctx context.Context, op, resource, token string, fence *int64) ([]node.Held, error) {
 	if ctx.Err() != nil {
-		return nil, errorf("%s %q: %w", op, resource, reason.OfContext(ctx))
+		return nil, reason.Errorf("%s %q: %w", op, resource, reason.OfContext(ctx))
 	}
 	found := p.look(ctx, resource)
 	if err := p.set.Misconfigured(); err != nil {
-		return nil, errorf("%s %q: %w", op, resource, err)
+		return nil, reason.Errorf("%s %q: %w", op, resource, err)
 	}
 	median := p.set.Median(p.now())
 	if err := p.bounded(*fence, median); err != nil {
 		return nil, err
 	}
 	if isReader(found, token) {
-		return nil, configErrorf("%s: the token is that of a reader, whose lease cannot be adopted", op)
+		return nil, reason.Configf("%s: the token is that of a reader, whose lease cannot be adopted", op)
 	}
 	given := *fence > 0
 	failed := p.adoptable(op, resource, found, token, fence)
@@ -363,7 +364,7 @@ func (p *pool) resume(ctx context.Context, op, resource, token string, lc lockCo
 	g := new(grant)
 	g.init(p, resource, lc)
 	g.keys.ID, g.queueNode, g.start = token, p.queueNodeOf(resource), start
-	g.term.since = g.start
+	g.term.Begin(g.start)
 	g.takeUp(found)
 	return g, nil
 }
@@ -401,7 +402,7 @@ func (p *pool) bounded(fence, median int64) error {
 	if median == 0 || fence <= median+most.Microseconds() {
 		return nil
 	}
-	return configErrorf("Adopt: fence %d: must not be ahead of the masters' clocks, %d, by more than %v", fence, median, most)
+	return reason.Configf("Adopt: fence %d: must not be ahead of the masters' clocks, %d, by more than %v", fence, median, most)
 }
 
 // adoptable returns nil if the nodes have the lease with a token, and no other holder was
@@ -489,8 +490,8 @@ func (g *grant) takeUp(found []node.Held) {
 	}
 	slices.Sort(ends)
 	slices.Reverse(ends)
-	g.setDeadlineLocked(g.start, g.ttl)
-	g.term.shorten(ends[need-1]) // a quorum has the key until then
+	g.setDeadlineLocked(g.start, g.TTL)
+	g.term.Shorten(ends[need-1]) // a quorum has the key until then
 }
 
 // firstRound extends the lease on the nodes where it was found. Only these nodes count, and they alone are asked. If a
@@ -500,7 +501,7 @@ func (g *grant) takeUp(found []node.Held) {
 func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	g.start = g.pool.now()
-	rd := &round{grant: g, start: g.start, ttl: g.ttl, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
+	rd := &round{grant: g, start: g.start, ttl: g.TTL, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
 	reqs := make([]node.Request, len(g.nodes))
 	for i := range g.nodes {
 		if g.nodes[i].held {
@@ -514,13 +515,13 @@ func (g *grant) firstRound(ctx context.Context) error {
 	_ = g.judgeRoundLocked(rd) // the renewer does not know of the lease yet
 	g.mu.Unlock()
 
-	timer := g.pool.timers.start(g.timeout())
+	timer := g.pool.timers.start(g.Timeout())
 	defer g.pool.timers.stop(timer)
 	var reasons []error
 	select {
 	case <-rd.done:
 	case <-timer.C:
-		reasons = append(reasons, timeoutError(g.timeout()))
+		reasons = append(reasons, timeoutError(g.Timeout()))
 	case <-ctx.Done():
 		reasons = append(reasons, reason.OfContext(ctx))
 	case <-g.pool.closing:
@@ -529,9 +530,9 @@ func (g *grant) firstRound(ctx context.Context) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case !g.term.stands(): // by the nodes' answers the lease is over
-		return notHeld("extend", g.resource, g.term.cause)
-	case rd.tally != reached:
+	case !g.term.Stands(): // by the nodes' answers the lease is over
+		return notHeld("extend", g.resource, g.term.Cause())
+	case rd.tally != attempt.Reached:
 		g.keys.Abandon()
 		return g.roundErrorLocked(rd, reasons...)
 	}

@@ -48,18 +48,3 @@ func deadline(start instant, ttl, drift, grace time.Duration) instant {
 
 // validity returns the time until the deadline. It is not positive once the lease is over.
 func validity(deadline, now instant) time.Duration { return deadline.Sub(now) }
-
-// cancelLead returns how long before the deadline the holder's context ends.
-//
-// Source: ALGORITHM section 1, "CancelLead".
-func cancelLead(ttl time.Duration) time.Duration {
-	return max(ttl/50, 5*time.Millisecond)
-}
-
-// dropLead returns how long after the end of the holder's context the keys of a broken lease are
-// dropped, if the holder has not unlocked by then. In that time the holder winds down.
-//
-// Source: ALGORITHM section 5, "Break".
-func dropLead(ttl time.Duration) time.Duration {
-	return min(ttl/5, 200*time.Millisecond)
-}

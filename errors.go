@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
@@ -89,10 +90,10 @@ var (
 
 	// ErrBroken reports that Break of package admin has taken the lease away. It comes with ErrLost
 	// for a lease that ended so, and with ErrNotHeld from [Locker.Adopt].
-	ErrBroken = errors.New("redlock: lock was broken")
+	ErrBroken = reason.Broken
 
 	// ErrMaxHold comes with ErrLost when the bound of [WithMaxHold] was reached.
-	ErrMaxHold = errors.New("redlock: maximum hold reached")
+	ErrMaxHold = reason.MaxHold
 
 	// ErrNotHeld is matched by the error of Unlock, Extend and Detach if the lease is over, for
 	// whatever reason, and by that of [Locker.Adopt] if the masters do not have the lease.
@@ -146,7 +147,7 @@ type QuorumError struct {
 
 // timeoutError returns the error of a node timeout, with its value.
 func timeoutError(d time.Duration) error {
-	return fmt.Errorf("%w of %v (see WithMasterTimeout)", errNodeTimeout, d)
+	return fmt.Errorf("%w of %v (see WithMasterTimeout)", node.ErrTimeout, d)
 }
 
 // why returns the sentinels for votes that made no quorum. The resource is taken if, without the
@@ -159,7 +160,7 @@ func (e *QuorumError) why() []error {
 		switch {
 		case n.Quarantine > 0:
 			voteless++
-		case !held && n.Err != errUndecided && n.Err != errNotAsked:
+		case !held && n.Err != errUndecided && n.Err != attempt.ErrNotAsked:
 			failed++
 		}
 		if held {
@@ -167,9 +168,9 @@ func (e *QuorumError) why() []error {
 		}
 	}
 	switch {
-	case refused > 0 && decide(e.Total, e.Need, 0, failed+voteless) != impossible:
+	case refused > 0 && attempt.Decide(e.Total, e.Need, 0, failed+voteless) != attempt.Impossible:
 		return []error{ErrTaken}
-	case voteless > 0 && decide(e.Total, e.Need, 0, failed) != impossible:
+	case voteless > 0 && attempt.Decide(e.Total, e.Need, 0, failed) != attempt.Impossible:
 		return []error{ErrNoQuorum, ErrQuarantine}
 	}
 	return []error{ErrNoQuorum}
@@ -195,7 +196,7 @@ func (e *QuorumError) Error() string {
 		if r == ErrNotAcquired && len(e.Reasons) > 1 {
 			continue // the other reasons say it
 		}
-		b.WriteString(separator + strings.TrimPrefix(r.Error(), prefix))
+		b.WriteString(separator + strings.TrimPrefix(r.Error(), reason.Prefix))
 		if owner, _ := e.Holder(); r == ErrTaken && owner != "" {
 			fmt.Fprintf(&b, " (%s)", owner)
 		}
@@ -232,7 +233,7 @@ func (e *QuorumError) MarshalJSON() ([]byte, error) {
 // answers returns what each master said, as text, without the masters that Error leaves out.
 func (e *QuorumError) answers() (list []string) {
 	for _, n := range e.decided() {
-		list = append(list, wire.Printable(n.Master+": "+strings.TrimPrefix(n.Err.Error(), prefix)))
+		list = append(list, wire.Printable(n.Master+": "+strings.TrimPrefix(n.Err.Error(), reason.Prefix)))
 	}
 	return list
 }
@@ -289,14 +290,14 @@ func (e *MasterError) inShort() (text string, left time.Duration) {
 		return text, left
 	case e.Quarantine > 0:
 		return "in quarantine", e.Quarantine
-	case errors.Is(e.Err, errNodeTimeout), errors.Is(e.Err, node.ErrNoConnection), node.IsTimeout(e.Err):
+	case errors.Is(e.Err, node.ErrTimeout), errors.Is(e.Err, node.ErrNoConnection), node.IsTimeout(e.Err):
 		return "timeout", 0
 	case errors.As(e.Err, &hungUp):
 		return hungUp.Error(), 0
 	case errors.As(e.Err, &code):
 		return code.Error(), 0
 	}
-	return strings.TrimPrefix(e.Err.Error(), prefix), 0
+	return strings.TrimPrefix(e.Err.Error(), reason.Prefix), 0
 }
 
 // Unwrap returns the reasons and then the MasterErrors.
@@ -380,7 +381,7 @@ func (e *QuorumError) tooMany(is func(*MasterError) bool) bool {
 			n++
 		}
 	}
-	return decide(e.Total, e.Need, 0, n) == impossible
+	return attempt.Decide(e.Total, e.Need, 0, n) == attempt.Impossible
 }
 
 // hasAnother reports whether a master with a vote has the resource for another holder or attempt.
@@ -446,39 +447,9 @@ func (e *MasterError) Error() string {
 // Unwrap returns Err.
 func (e *MasterError) Unwrap() error { return e.Err }
 
-// errorf is fmt.Errorf for an error whose text names the package once, in front, although the
-// errors that it wraps name it, too.
-func errorf(format string, args ...any) error {
-	texts := make([]any, len(args))
-	for i, arg := range args {
-		texts[i] = arg
-		if err, is := arg.(error); is {
-			texts[i] = strings.TrimPrefix(fmt.Sprint(err), prefix) // fmt recovers a panic of a foreign Error
-		}
-	}
-	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%s"), texts...)
-	return &prefixed{prefix + text, fmt.Errorf(format, args...)}
-}
-
-// prefix is in front of the text of every error of the package.
-const prefix = "redlock: "
-
-// prefixed is an error with a text of its own, which matches what the other error matches.
-type prefixed struct {
-	text string
-	error
-}
-
-func (e *prefixed) Error() string { return e.text }
-func (e *prefixed) Unwrap() error { return e.error }
-
-func configErrorf(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrConfig, fmt.Sprintf(format, args...))
-}
-
 // notHeld returns the error of a call on a hold whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
-	return errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
+	return reason.Errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
 }
 
 // ranOut is the cause of a lease whose last renewal failed. It matches what the cause alone matches: an expired
@@ -502,18 +473,12 @@ func (e *ranOut) As(target any) bool {
 	return is
 }
 
-// lostBecause returns the cause with which the context of a lost lease ends.
-func lostBecause(why error) error { return errorf("%w: %w", ErrLost, why) }
-
+// Causes with which the context of a lost lease ends, beside those of package term.
 var (
-	errLostExpired = lostBecause(reason.Expired)
-	errLostStill   = errorf("%w: %w", errLostExpired, reason.Suspended)
-	errLostQuorum  = lostBecause(reason.QuorumLost)
-	errLostBroken  = errorf("%w: %w", errLostQuorum, ErrBroken)
-	errLostAdopted = errorf("%w: %w: %w", ErrLost, ErrDetached, errAdopted)
-	errLostMaxHold = lostBecause(ErrMaxHold)
-	errLostMasters = errorf("%w: %w", ErrLost, reason.Membership)
-	errClosedHeld  = errorf("%w: %w", ErrReleased, ErrClosed)
+	errLostQuorum  = reason.Errorf("%w: %w", ErrLost, reason.QuorumLost)
+	errLostAdopted = reason.Errorf("%w: %w: %w", ErrLost, ErrDetached, errAdopted)
+	errLostMasters = reason.Errorf("%w: %w", ErrLost, reason.Membership)
+	errClosedHeld  = reason.Errorf("%w: %w", ErrReleased, ErrClosed)
 )
 
 // Reason returns an error as one word of a short list, for the labels of metrics and the fields of
@@ -622,7 +587,7 @@ var reasonWords = []reasonWord{
 	{errHeldByOther, "taken"},
 	{errTakenAway, "broken"},
 	{node.ErrQueued, "taken"},
-	{errNodeTimeout, "timeout"},
+	{node.ErrTimeout, "timeout"},
 	{node.ErrNoConnection, "timeout"},
 	{node.ErrLate, "late"},
 	{node.ErrNotCounted, "key_missing"},

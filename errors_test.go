@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/term"
 )
 
 // sentinels has every exported sentinel.
@@ -84,13 +86,13 @@ func TestSentinels(t *testing.T) {
 		err  error
 		want []error
 	}{
-		{errLostExpired, []error{ErrLost, reason.Expired}},
+		{term.ErrExpired, []error{ErrLost, reason.Expired}},
 		{errLostQuorum, []error{ErrLost, reason.QuorumLost}},
-		{errLostMaxHold, []error{ErrLost, ErrMaxHold}},
+		{term.ErrMaxHold, []error{ErrLost, ErrMaxHold}},
 		{errClosedHeld, []error{ErrReleased, ErrClosed}},
-		{configErrorf("x is %d", 3), []error{ErrConfig}},
+		{reason.Configf("x is %d", 3), []error{ErrConfig}},
 		{notHeld("unlock", "r", ErrReleased), []error{ErrNotHeld, ErrReleased}},
-		{notHeld("extend", "r", errLostExpired), []error{ErrNotHeld, ErrLost, reason.Expired}},
+		{notHeld("extend", "r", term.ErrExpired), []error{ErrNotHeld, ErrLost, reason.Expired}},
 		{notHeld("extend", "r", errClosedHeld), []error{ErrNotHeld, ErrReleased, ErrClosed}},
 	} {
 		wantMatches(t, test.err, test.want...)
@@ -116,8 +118,8 @@ func TestQuorumErrorMatches(t *testing.T) {
 		want    []error
 	}{
 		{"taken", []error{ErrNotAcquired, ErrTaken}, nodesSaying(errHeldByOther, errHeldByOther), []error{ErrNotAcquired, ErrTaken}},
-		{"no quorum", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(errNodeTimeout, errNodeTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
-		{"one busy node is no taken lock", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(errHeldByOther, errNodeTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
+		{"no quorum", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrTimeout, node.ErrTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
+		{"one busy node is no taken lock", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(errHeldByOther, node.ErrTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
 		{"all busy nodes are none by themselves", []error{ErrNotAcquired, context.Canceled}, nodesSaying(errHeldByOther, errHeldByOther, errHeldByOther),
 			[]error{ErrNotAcquired, context.Canceled}},
 		{"the context ended", []error{ErrNotAcquired, context.DeadlineExceeded}, nil, []error{ErrNotAcquired, context.DeadlineExceeded}},
@@ -143,7 +145,7 @@ func TestQuorumErrorMatches(t *testing.T) {
 		})
 	}
 	t.Run("what the network said", func(t *testing.T) {
-		err := &QuorumError{Reasons: []error{ErrNoQuorum}, Masters: nodesSaying(errNodeTimeout, io.ErrUnexpectedEOF)}
+		err := &QuorumError{Reasons: []error{ErrNoQuorum}, Masters: nodesSaying(node.ErrTimeout, io.ErrUnexpectedEOF)}
 		if !errors.Is(err, io.ErrUnexpectedEOF) {
 			t.Errorf("%v does not match a node's own error", err)
 		}
@@ -168,7 +170,7 @@ func TestQuorumErrorText(t *testing.T) {
 			`no quorum: granted by 0 of 3 masters (2 needed); 10.0.0.1:6379, 10.0.0.3:6379: connection refused`},
 		{0, []error{timeoutError(time.Second), node.ErrNoConnection, os.ErrDeadlineExceeded}, []error{ErrNoQuorum},
 			`no quorum: granted by 0 of 3 masters (2 needed); 3 masters: timeout`},
-		{1, []error{errNodeTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}}, []error{ErrNotAcquired, ErrNoQuorum},
+		{1, []error{node.ErrTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}}, []error{ErrNotAcquired, ErrNoQuorum},
 			`no quorum: granted by 1 of 3 masters (2 needed); 10.0.0.1:6379: timeout; 10.0.0.2:6379: EOF (key "a:or\nder")`},
 		{0, []error{held, node.HeldByOther{Owner: held.Owner, Left: 9200 * time.Millisecond}, held}, []error{ErrNotAcquired, ErrTaken},
 			`taken by another holder (ci-3:4711:make): granted by 0 of 3 masters (2 needed); 3 masters: held by ci-3:4711:make for 9.2s`},
@@ -231,16 +233,16 @@ func TestQuorumErrorWhy(t *testing.T) {
 	}{
 		{[]error{held, held, held}, taken, true},
 		{[]error{held, errUndecided, errUndecided}, taken, false},
-		{[]error{node.ErrQueued, errNotAsked, errNotAsked}, taken, false},
-		{[]error{held, errNodeTimeout, errNodeTimeout}, down, false},
-		{[]error{held, held, errNodeTimeout}, taken, true},
+		{[]error{node.ErrQueued, attempt.ErrNotAsked, attempt.ErrNotAsked}, taken, false},
+		{[]error{held, node.ErrTimeout, node.ErrTimeout}, down, false},
+		{[]error{held, held, node.ErrTimeout}, taken, true},
 		{[]error{both, both, both}, quarantine, false},
 		{[]error{both, waits, held}, quarantine, false},
 		{[]error{both, held, held}, taken, true},
 		{[]error{both, errUndecided, errUndecided}, taken, false},
-		{[]error{both, waits, errNodeTimeout}, quarantine, false},
-		{[]error{waits, errNodeTimeout, errNodeTimeout}, down, false},
-		{[]error{both, errNodeTimeout, errNodeTimeout}, down, false},
+		{[]error{both, waits, node.ErrTimeout}, quarantine, false},
+		{[]error{waits, node.ErrTimeout, node.ErrTimeout}, down, false},
+		{[]error{both, node.ErrTimeout, node.ErrTimeout}, down, false},
 	} {
 		e := &QuorumError{Need: 2, Total: 3, Masters: nodesSaying(test.said...)}
 		for _, n := range e.Masters {
@@ -289,11 +291,11 @@ func TestPermanent(t *testing.T) {
 		{1, []error{errHeldByOther}, false},
 		{2, []error{denied}, true},
 		{3, []error{wrong}, false},
-		{3, []error{wrong, errHeldByOther, errNodeTimeout}, false},
-		{3, []error{errHeldByOther, errNodeTimeout, node.ErrLate}, false},
+		{3, []error{wrong, errHeldByOther, node.ErrTimeout}, false},
+		{3, []error{errHeldByOther, node.ErrTimeout, node.ErrLate}, false},
 		{3, []error{wrong, denied}, true},
-		{3, []error{denied, errNodeTimeout, denied}, true},
-		{3, []error{&node.Contested{}, errNodeTimeout}, false},
+		{3, []error{denied, node.ErrTimeout, denied}, true},
+		{3, []error{&node.Contested{}, node.ErrTimeout}, false},
 		{3, []error{&node.Contested{}, &node.Contested{}}, true},
 		{3, []error{&node.Version{}}, true},
 		{4, []error{wrong}, false},
@@ -340,14 +342,14 @@ func TestReason(t *testing.T) {
 		{fmt.Errorf("redlock: lock %q: %w, %w in this process: %w", "r", ErrNotAcquired, ErrTaken, context.Canceled), "taken"},
 		{endedBy(canceled(nil)), "canceled"},
 		{endedBy(canceled(errors.New("because"))), "canceled"},
-		{errLostExpired, "expired"},
-		{errLostStill, "suspended"},
-		{&ranOut{errLostExpired, &QuorumError{Op: "extend", Reasons: []error{ErrNoQuorum}}}, "expired"},
+		{term.ErrExpired, "expired"},
+		{term.ErrStoodStill, "suspended"},
+		{&ranOut{term.ErrExpired, &QuorumError{Op: "extend", Reasons: []error{ErrNoQuorum}}}, "expired"},
 		{errLostQuorum, "quorum_lost"},
-		{errLostMaxHold, "max_hold"},
+		{term.ErrMaxHold, "max_hold"},
 		{errClosedHeld, "closed"},
 		{notHeld("unlock", "r", ErrReleased), "released"},
-		{notHeld("extend", "r", errLostExpired), "expired"},
+		{notHeld("extend", "r", term.ErrExpired), "expired"},
 		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
 		{notHeld("extend", "r", ErrDetached), "detached"},
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Total: 3, Reasons: []error{ErrNotHeld}}, "not_held"},
@@ -355,15 +357,15 @@ func TestReason(t *testing.T) {
 		{notHeld("adopt", "r", errLostQuorum), "quorum_lost"},
 		{fmt.Errorf("%w yet", ownReason("not_leader")), "not_leader"},
 		{fmt.Errorf("%w: %w", ownReason("not_leader"), verdict(0, nil, ErrNotAcquired, ErrTaken)), "taken"},
-		{fmt.Errorf("%w: %w", ownReason("not_leader"), errLostExpired), "expired"},
+		{fmt.Errorf("%w: %w", ownReason("not_leader"), term.ErrExpired), "expired"},
 		{fmt.Errorf("%w: %w", ErrLost, ownReason("not_leader")), "not_leader"},
 		{fmt.Errorf("%w: %w", ownReason(""), ErrLost), "lost"},
 		{ownReason(""), "other"},
 		{fmt.Errorf("%w: %w", ErrNotAcquired, io.ErrNoProgress), "not_acquired"},
-		{configErrorf("x"), "config"},
+		{reason.Configf("x"), "config"},
 		{fmt.Errorf("%w: %w", ErrNotAcquired, reason.SameServer), "same_server"},
 		{from(dial)[0], "timeout"},
-		{from(fmt.Errorf("%w of 1s", errNodeTimeout))[0], "timeout"},
+		{from(fmt.Errorf("%w of 1s", node.ErrTimeout))[0], "timeout"},
 		{from(errHeldByOther)[0], "taken"},
 		{from(node.Quarantine(time.Second))[0], "quarantine"},
 		{from(&net.OpError{Op: "dial", Err: errors.New("connection refused")})[0], "connection"},

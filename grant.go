@@ -4,9 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/term"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -17,19 +19,19 @@ type grant struct {
 	resource string
 	keys     node.Key // with a new id for each attempt: a late release of one attempt must not hit the next
 	lockConfig
-	start     instant       // when the attempt or the adoption began
-	queueNode int           // the node that kept the queue at start
-	name      string        // of this process, as told to the queue node; wire.NoProcess if the process did not wait
-	number    int           // of the line's last attempt when this one began; see line.Lines.Hear
-	slot      int           // of the line, if it wants any of several resources; otherwise 0
-	queueVote answer        // of the queue node; yes: it has taken the process out of its queue
-	signal    chan struct{} // holds one token: the call that waits should look again
+	start     instant        // when the attempt or the adoption began
+	queueNode int            // the node that kept the queue at start
+	name      string         // of this process, as told to the queue node; wire.NoProcess if the process did not wait
+	number    int            // of the line's last attempt when this one began; see line.Lines.Hear
+	slot      int            // of the line, if it wants any of several resources; otherwise 0
+	queueVote attempt.Answer // of the queue node; yes: it has taken the process out of its queue
+	signal    chan struct{}  // holds one token: the call that waits should look again
 
 	mu      lockorder.Mutex[lockorder.Grant]
 	nodes   []nodeKey // by index; guarded by mu, like all below
 	target  int64     // fencing counter; 0 until a quorum granted
 	holds   []*hold   // given out and not unlocked yet; of a lease that is kept, one of the library
-	term    term
+	term    term.Term
 	hand    handOver
 	renewal renewal
 
@@ -61,7 +63,7 @@ type nodeKey struct {
 	held     bool    // the key is believed to be there
 	had      bool    // the key was there at some time
 	keepsTo  instant // until then the node has to have the key
-	released answer
+	released attempt.Answer
 	gone     bool    // since the release: the node had no key any more, or the key has expired
 	unsent   bool    // no request has reached the node, and none will
 	down     bool    // the node could not be reached for the release
@@ -76,7 +78,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	g.pool, g.resource, g.lockConfig = p, resource, lc
 	g.name = wire.NoProcess
 	g.signal = make(chan struct{}, 1)
-	g.term.init(&g.termOptions, p.conf.rules)
+	g.term.Init(&g.Options, p.conf.rules)
 	g.renewal.slot = -1
 	g.holds = g.room.onlyHold[:0]
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
@@ -85,8 +87,8 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 // initKey makes the key of an attempt under a new id.
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
 	k.ID, k.Lock = p.conf.newToken(lc.owner), p.conf.keyPrefix+resource
-	k.TTL = node.Millis(lc.ttl)
-	k.Live(lc.ttl + driftAllowance(lc.ttl, p.conf.drift))
+	k.TTL = node.Millis(lc.TTL)
+	k.Live(lc.TTL + driftAllowance(lc.TTL, p.conf.drift))
 	k.Init(len(p.nodes))
 }
 
@@ -99,7 +101,7 @@ func (g *grant) Receive(r *node.Request, rep node.Reply) {
 }
 
 func (g *grant) hear(r *node.Request, rep node.Reply) wire.Word {
-	return g.pool.hear(r, rep, g.lineOf(r.Shared), g.ttl, g.number)
+	return g.pool.hear(r, rep, g.lineOf(r.Shared), g.TTL, g.number)
 }
 
 // noteLocked keeps the reason why a node did not say yes, for the error of the call.
@@ -154,14 +156,14 @@ func (g *grant) keyLife(start instant, ttl time.Duration) instant {
 	return start.Add(ttl - driftAllowance(ttl, g.pool.conf.drift))
 }
 
-func (g *grant) validity() time.Duration { return validity(g.term.deadline(), g.pool.now()) }
+func (g *grant) validity() time.Duration { return validity(g.term.Deadline(), g.pool.now()) }
 
 // quorumErrorLocked returns the error of a round over the nodes.
 func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) bool, reasons ...error) *QuorumError {
 	e := g.pool.quorumError(op, g.resource, granted, reasons...)
 	for i := range g.nodes {
 		if n := &g.nodes[i]; failed(n) {
-			e.Masters = append(e.Masters, g.pool.nodeError(i, n.op.String(), n.err, g.timeout()))
+			e.Masters = append(e.Masters, g.pool.nodeError(i, n.op.String(), n.err, g.Timeout()))
 		}
 	}
 	return e
@@ -169,7 +171,7 @@ func (g *grant) quorumErrorLocked(op string, granted int, failed func(*nodeKey) 
 
 // setDeadlineLocked sets the deadline that follows from a round with a TTL that began at start.
 func (g *grant) setDeadlineLocked(start instant, ttl time.Duration) {
-	g.term.extend(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.pool.stood())
+	g.term.Extend(deadline(start, ttl, driftAllowance(ttl, g.pool.conf.drift), g.Grace), g.pool.stood())
 }
 
 // If a lease is unlocked while another caller of the process waits for the resource, that caller
@@ -224,7 +226,7 @@ func (g *grant) passOn(le *hold, heir line.Offer[call], now instant) (next *hold
 	switch {
 	case !g.suits(heir.Call.config) || closed(heir.Call.done):
 		return nil, nil
-	case !g.term.stands() || le.done || len(g.holds) != 1 || g.holds[0] != le:
+	case !g.term.Stands() || le.done || len(g.holds) != 1 || g.holds[0] != le:
 		return nil, nil // another caller may use the lease, or the lease is over
 	case !g.pool.conf.rules.HandsOver(g.handsOverLocked(heir, now)):
 		return nil, nil
@@ -240,7 +242,7 @@ func (g *grant) passOn(le *hold, heir line.Offer[call], now instant) (next *hold
 	}
 	next = &hold{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
 	g.holds[0] = next
-	if g.term.passTo(now) {
+	if g.term.PassTo(now) {
 		g.pool.renewer.update(g)
 	}
 	g.pool.events.acquired(next, heir.Call.began)
@@ -260,8 +262,8 @@ func (g *grant) handsOverLocked(heir line.Offer[call], now instant) bool {
 	default:
 		most = 0
 	}
-	return g.hand.count < most && now < g.term.deadline() &&
-		now.Sub(g.start) <= g.minValidity() && g.term.uncapped.Sub(now) >= g.minValidity()
+	return g.hand.count < most && now < g.term.Deadline() &&
+		now.Sub(g.start) <= g.minValidity() && g.term.Uncapped().Sub(now) >= g.minValidity()
 }
 
 // noteGrant tells the lines that this process has a lease. head is the caller at the head of a line
@@ -287,7 +289,7 @@ func (p *pool) noteGrant(g *grant, head *caller) (queuedAt int) {
 func (g *grant) leaves() int {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.queueVote == yes {
+	if g.queueVote == attempt.Yes {
 		return g.queueNode
 	}
 	return line.Nowhere
@@ -305,7 +307,7 @@ func (g *grant) suits(want lockConfig) bool {
 // until a renewal sets it, and calls callers to it, which ask in vain while another key is free.
 //
 // Source: ALGORITHM section 10, "Any of several".
-func (g *grant) passedOverLocked() bool { return g.queueVote == no && g.oneOf() }
+func (g *grant) passedOverLocked() bool { return g.queueVote == attempt.No && g.oneOf() }
 
 // oneOf reports whether the resource is one of several: the process may have some, and want more.
 func (g *grant) oneOf() bool { return wire.QueueOf(g.resource) != g.resource }

@@ -37,8 +37,9 @@ func (h *handing) take(t *testing.T) {
 	g := new(grant)
 	g.init(h.pool, "r", h.conf.lockConfig)
 	g.start = h.pool.now()
-	g.term.since, g.target = g.start, 6400
-	g.setDeadlineLocked(g.start, g.ttl)
+	g.term.Begin(g.start)
+	g.target = 6400
+	g.setDeadlineLocked(g.start, g.TTL)
 	for _, n := range h.pool.nodes {
 		g.keys.AssumeSent(n)
 	}
@@ -121,7 +122,7 @@ func TestHandOverConditions(t *testing.T) {
 			h.pool.lines.Look(c.caller)
 			h.pool.lines.Held(h.g.key(), h.g, nil, line.Nowhere) // by TryLock
 		}},
-		{name: "to a head with other options", do: func(_ *handing, c waiter) { c.Call.config.ttl = time.Second }},
+		{name: "to a head with other options", do: func(_ *handing, c waiter) { c.Call.config.TTL = time.Second }},
 		{name: "to a head with another owner", do: func(_ *handing, c waiter) { c.Call.config.owner = "another" }},
 		{name: "to a head whose context has ended", do: func(_ *handing, c waiter) {
 			ctx, cancel := context.WithCancel(context.Background())
@@ -134,11 +135,11 @@ func TestHandOverConditions(t *testing.T) {
 		{name: "with too little validity left", do: func(*handing, waiter) { time.Sleep(ttl/2 - 102*time.Millisecond + 1) }},
 		{name: "renewed, half a TTL after the grant", want: true, do: func(h *handing, _ waiter) {
 			time.Sleep(ttl / 2)
-			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
+			h.g.setDeadlineLocked(h.pool.now(), h.g.TTL)
 		}},
 		{name: "renewed, more than half a TTL after the grant", do: func(h *handing, _ waiter) {
 			time.Sleep(ttl/2 + 1)
-			h.g.setDeadlineLocked(h.pool.now(), h.g.ttl)
+			h.g.setDeadlineLocked(h.pool.now(), h.g.TTL)
 		}},
 		{name: "the last token", want: true, do: func(h *handing, _ waiter) { h.g.hand.count = 62 }},
 		{name: "without a token left", do: func(h *handing, _ waiter) { h.g.hand.count = 63 }},
@@ -152,7 +153,7 @@ func TestHandOverConditions(t *testing.T) {
 			time.Sleep(4 * time.Second)
 		}},
 		{name: "after the deadline", opts: []Option{WithMaxHold(10 * time.Second)}, do: func(h *handing, _ waiter) {
-			h.g.term.ends.Store(int64(h.pool.now()))
+			h.g.term.Shorten(h.pool.now())
 		}},
 		{name: "of a lease that is lost", do: func(h *handing, _ waiter) { run(h.g.endLocked(errLostQuorum, h.pool.now())) }},
 		{name: "of a lease that has another hold", do: func(h *handing, _ waiter) {
@@ -183,7 +184,7 @@ func TestHandOverConditions(t *testing.T) {
 				if test.want && !c.told() {
 					t.Error("got the caller not told, want it told")
 				}
-				if !test.want && h.g.term.stands() && h.lease.done {
+				if !test.want && h.g.term.Stands() && h.lease.done {
 					t.Error("got the lease over, want nothing done")
 				}
 				if got := h.sent(); got != 0 {
@@ -473,4 +474,80 @@ func requests(sent []*node.Request) (list []node.Request) {
 		list = append(list, *r)
 	}
 	return list
+}
+
+// A TAKEN that answers a request of before the downgrade says nothing: the reader's request went before.
+// A TAKEN that answers a reader's request ends the lease.
+//
+// Source: ALGORITHM section 12, "Downgrade".
+func TestTakenOfBeforeADowngrade(t *testing.T) {
+	for _, late := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHanding(t)
+			for i := range h.g.nodes {
+				h.g.nodes[i].held, h.g.nodes[i].had = true, true
+			}
+			round := func() *round {
+				h.g.mu.Lock()
+				defer h.g.mu.Unlock()
+				return h.g.startRoundLocked(h.pool.now(), h.g.TTL)
+			}
+			rd := round()
+			if changed, err := h.lease.share(); !changed || err != nil {
+				t.Fatalf("got %v, %v", changed, err)
+			}
+			if !late {
+				rd = round()
+			}
+			for i := range 2 {
+				rd.Receive(&node.Request{Op: wire.Extend, Node: i}, node.Reply{Code: wire.Taken, At: h.pool.now()})
+			}
+			if lost := errors.Is(h.lease.Err(), ErrLost); lost == late {
+				t.Errorf("of before the downgrade: %v; got the lease lost: %v", late, lost)
+			}
+		})
+	}
+}
+
+// The release of a reader's lease does not take its process out of the queue: other callers of the process
+// may wait there by then. That of a downgraded lease does not either.
+func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
+	for _, downgraded := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			h := newHanding(t)
+			h.g.name = h.pool.queuesAs(line.Key{})
+			if downgraded {
+				if _, err := h.lease.share(); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				h.release(h.lease.hold, h.pool.now())
+				h.sent()
+				lc := h.conf.lockConfig
+				lc.shared = true
+				g := new(grant)
+				g.init(h.pool, "r", lc)
+				g.name = h.pool.queuesAs(line.Key{Shared: true})
+				for _, n := range h.pool.nodes {
+					g.keys.AssumeSent(n)
+				}
+				h.lease = &Lease{h.grantLease(t.Context(), g, nil, time.Now())}
+			}
+			h.release(h.lease.hold, h.pool.now())
+			named := 0
+			for _, n := range h.pool.nodes {
+				for _, r := range n.Unsent() {
+					if r.Process != "" {
+						named++
+						if r.Process != wire.NoProcess || !r.Shared {
+							t.Errorf("downgraded: %v; got a release by %q, shared %v", downgraded, r.Process, r.Shared)
+						}
+					}
+				}
+			}
+			if named == 0 {
+				t.Error("got no release at the queue node")
+			}
+		})
+	}
 }

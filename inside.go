@@ -10,6 +10,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -45,11 +46,11 @@ func (l inside) Done() <-chan struct{} { return l.pool.closing }
 // Source: ALGORITHM section 10, "Any of several".
 func (l inside) LockAny(ctx context.Context, name string, n int, opts ...LockOption) (*Lease, error) {
 	if n < 1 || n > wire.MaxOneOf {
-		return nil, configErrorf("LockAny: %d resources: must be from 1 to %d", n, wire.MaxOneOf)
+		return nil, reason.Configf("LockAny: %d resources: must be from 1 to %d", n, wire.MaxOneOf)
 	}
 	last := name + wire.OneOf + strconv.Itoa(n)
 	if most := MaxResourceLength - (len(last) - len(name)); len(name) > most {
-		return nil, configErrorf("LockAny: the name has %d bytes: at most %d are allowed with n = %d", len(name), most, n)
+		return nil, reason.Configf("LockAny: the name has %d bytes: at most %d are allowed with n = %d", len(name), most, n)
 	}
 	if err := l.conf.checkResource("LockAny", last); err != nil {
 		return nil, err
@@ -65,15 +66,15 @@ func (l inside) Settings(opts ...LockOption) (door.Settings, error) {
 		return door.Settings{}, err
 	}
 	return door.Settings{
-		TTL:           lc.ttl,
+		TTL:           lc.TTL,
 		MaxTTL:        l.conf.maxTTL,
-		MasterTimeout: lc.timeout(),
-		Grace:         lc.grace,
-		MaxHold:       lc.maxHold,
+		MasterTimeout: lc.Timeout(),
+		Grace:         lc.Grace,
+		MaxHold:       lc.MaxHold,
 		MinHold:       lc.minHold,
 		Quarantine:    node.QuarantineFor(l.conf.maxTTL, l.conf.drift),
 		Clock:         l.conf.clock.Source,
-		Renewed:       !lc.manual,
+		Renewed:       !lc.Manual,
 		Reentry:       lc.reentry,
 		Shared:        lc.shared,
 		Owner:         lc.owner,

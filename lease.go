@@ -13,6 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/term"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -57,7 +58,7 @@ func (le *Lease) made() *hold {
 func (le *Lease) checkCall(ctx context.Context, name string) error {
 	le.made()
 	if ctx == nil {
-		return configErrorf("%s: ctx is nil", name)
+		return reason.Configf("%s: ctx is nil", name)
 	}
 	return nil
 }
@@ -77,7 +78,7 @@ func (g *grant) reportDroppedLocked() {
 		if le := h.lease.Swap(nil); le != nil {
 			runtime.AddCleanup(le, func(dropped *atomic.Bool) { dropped.Store(true) }, &h.dropped)
 		}
-		if h.dropped.Load() && !h.reported && g.term.phase != kept {
+		if h.dropped.Load() && !h.reported && g.term.Phase() != term.Kept {
 			h.reported = true
 			g.pool.events.left(EventAbandoned, h, nil)
 		}
@@ -170,7 +171,7 @@ func (le *Lease) Err() error {
 	le.made().grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	if le.over == nil && le.grant.validity() <= 0 {
-		return le.grant.withLastLocked(errLostExpired)
+		return le.grant.withLastLocked(term.ErrExpired)
 	}
 	return le.over
 }
@@ -205,7 +206,7 @@ func (le *hold) work() (over func()) {
 // worksLocked reports whether work is done under the lease, or an Unlock is under way: without Close waiting for
 // that, the nodes would be left before the release is sent.
 func (g *grant) worksLocked() bool {
-	return g.unlocks > 0 || g.term.stands() && slices.ContainsFunc(g.holds, func(h *hold) bool { return h.works > 0 })
+	return g.unlocks > 0 || g.term.Stands() && slices.ContainsFunc(g.holds, func(h *hold) bool { return h.works > 0 })
 }
 
 // workedLocked is called when work may be over.
@@ -265,7 +266,7 @@ func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Exte
 // again. If the lease could not have been acquired with that TTL, the error matches [ErrConfig].
 func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
 	if err := le.made().grant.checkTTL(ttl); err != nil {
-		return configErrorf("ExtendFor(%v): %s", ttl, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
+		return reason.Configf("ExtendFor(%v): %s", ttl, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
 	}
 	return le.extend(ctx, "ExtendFor", ttl)
 }
@@ -275,7 +276,7 @@ func (g *grant) checkTTL(ttl time.Duration) error {
 	g.mu.Lock()
 	lc := g.lockConfig
 	g.mu.Unlock()
-	lc.ttl = ttl
+	lc.TTL = ttl
 	return lc.validate(g.pool.conf)
 }
 
@@ -363,10 +364,10 @@ func (le *hold) linger() bool {
 	now := g.pool.now()
 	after := g.expireLocked(now)
 	left := g.minHold - time.Since(le.since)
-	lingers := left > 0 && g.term.stands() && !le.done && len(g.holds) == 1
+	lingers := left > 0 && g.term.Stands() && !le.done && len(g.holds) == 1
 	if lingers {
 		g.holds[0] = &hold{grant: g, fence: le.fence, turn: le.turn, parent: context.Background(), since: le.since}
-		g.term.keepFor(left, now, g.pool.stood())
+		g.term.KeepFor(left, now, g.pool.stood())
 		le.done = true
 		if end := le.overLocked(ErrReleased); end != nil {
 			after = append(after, end)
@@ -392,8 +393,8 @@ func (le *hold) end(cause error, now instant) (last bool, err error) {
 	le.done = true
 	g.holds = slices.DeleteFunc(g.holds, func(h *hold) bool { return h == le })
 	last = len(g.holds) == 0
-	if !g.term.stands() {
-		err = notHeld("unlock", g.resource, g.term.cause)
+	if !g.term.Stands() {
+		err = notHeld("unlock", g.resource, g.term.Cause())
 	} else if last {
 		after = append(after, g.endLocked(cause, now)...)
 		g.pool.events.left(EventReleased, le, nil)
@@ -473,7 +474,7 @@ func (le *hold) reenter(ctx context.Context, shared, allowed bool) (inner *hold,
 	g := le.grant
 	g.mu.Lock()
 	after := g.expireLocked(g.pool.now())
-	switch held := g.term.phase == standing && le.turn == g.hand.count; {
+	switch held := g.term.Phase() == term.Standing && le.turn == g.hand.count; {
 	case !held:
 	case g.shared && !shared:
 		err = reason.Upgrade

@@ -13,6 +13,7 @@ import (
 
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -106,7 +107,7 @@ func (e *events) writeLine(ev Event, more int) {
 	if text == "" {
 		text = ev.Err.Error()
 	}
-	e.conf.logger().Log(context.Background(), kind.level, prefix+text, ev.attrs(more)...)
+	e.conf.logger().Log(context.Background(), kind.level, reason.Prefix+text, ev.attrs(more)...)
 }
 
 // attrs returns what the log shows of an event, and of more like it.

@@ -15,6 +15,7 @@ import (
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // This file has what a Locker shows of its work: events, counters, traces and snapshots. log.go has
@@ -143,7 +144,7 @@ func newEvents(c *config) *events {
 
 // log queues a line of the log.
 func (e *events) log(level slog.Level, text string, attrs ...any) {
-	e.add(notice{line: func(l *slog.Logger) { l.Log(context.Background(), level, prefix+text, attrs...) }})
+	e.add(notice{line: func(l *slog.Logger) { l.Log(context.Background(), level, reason.Prefix+text, attrs...) }})
 }
 
 // wants counts an event, and reports whether to put it together.
@@ -504,7 +505,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	left := g.validity()
-	if !g.term.stands() || left <= 0 || len(g.holds) == 0 {
+	if !g.term.Stands() || left <= 0 || len(g.holds) == 0 {
 		return s, false
 	}
 	return LeaseStats{
@@ -513,7 +514,7 @@ func (g *grant) stats() (s LeaseStats, held bool) {
 		Token:    g.keys.ID,
 		Fence:    g.presentFenceLocked(),
 		Since:    g.holds[0].since,
-		TTL:      g.ttl,
+		TTL:      g.TTL,
 		Validity: left,
 		Renewals: g.renewal.count,
 		Holds:    len(g.holds),

@@ -17,6 +17,7 @@ import (
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
+	"github.com/d0720281/redlock/internal/term"
 )
 
 // eventsOf returns the events of observers, with a log that discards them.
@@ -136,7 +137,7 @@ func allEvents(e *events, g *grant) {
 	e.left(EventAbandoned, le, nil)
 	e.left(EventReleased, le, nil)
 	e.Asked(a, time.Second, nil)
-	e.Down(a, errNodeTimeout)
+	e.Down(a, node.ErrTimeout)
 	e.Up(a)
 	e.keyLost(g, "a")
 	e.Quarantined(a, time.Second)
@@ -178,7 +179,8 @@ func TestEventFields(t *testing.T) {
 		var got []Event
 		e := eventsOf(func(e Event) { got = append(got, e) })
 		g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
-		g.term.ends.Store(int64(5 * time.Second))
+		g.term.Init(&g.Options, rules.New())
+		g.term.Extend(instant(5*time.Second), 0)
 		began := time.Now()
 		time.Sleep(2 * time.Second)
 		now, oops := time.Now(), errors.New("oops")
@@ -245,11 +247,11 @@ func TestLogOfEvents(t *testing.T) {
 		{Event{Kind: EventExtended, Resource: "r", Fence: 7}, `level=DEBUG msg="redlock: extended" resource=r`},
 		{Event{Kind: EventExtendFailed, Resource: "r", Err: ErrNoQuorum}, `level=DEBUG msg="redlock: extension failed" resource=r mode="" error="redlock: no quorum"`},
 		{Event{Kind: EventDowngraded, Resource: "r"}, `level=DEBUG msg="redlock: downgraded" resource=r`},
-		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Validity: -12800, Err: errLostExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
+		{Event{Kind: EventLost, Resource: "r", Fence: 7, Elapsed: time.Second, Validity: -12800, Err: term.ErrExpired}, `level=WARN msg="redlock: lease lost" resource=r mode="" fence=7 held=1s error=`},
 		{Event{Kind: EventAbandoned, Resource: "r", Fence: 7, Elapsed: time.Second}, `level=WARN msg="redlock: a lease was dropped without Unlock, and is renewed until Close" resource=r mode="" fence=7 held=1s`},
 		{Event{Kind: EventReleased, Resource: "r"}, `level=DEBUG msg="redlock: released" resource=r`},
 		{Event{Kind: EventExchange, Master: "a"}, ""},
-		{Event{Kind: EventMasterDown, Master: "a", Err: errNodeTimeout}, `level=WARN msg="redlock: master is down" master=a error=`},
+		{Event{Kind: EventMasterDown, Master: "a", Err: node.ErrTimeout}, `level=WARN msg="redlock: master is down" master=a error=`},
 		{Event{Kind: EventMasterUp, Master: "a"}, `level=INFO msg="redlock: master is up again" master=a`},
 		{Event{Kind: EventKeyLost, Master: "a", Resource: "r"}, `level=WARN msg="redlock: master has lost a key" resource=r mode="" master=a`},
 		{Event{Kind: EventQuarantined, Master: "a", Elapsed: time.Second}, `level=WARN msg="redlock: master has no vote for a time" master=a for=1s`},
@@ -293,7 +295,7 @@ func TestLogOfManyWarnings(t *testing.T) {
 	}
 	lost := func(after time.Duration, n int) {
 		for i := range n {
-			e.write(Event{Kind: EventLost, Time: began.Add(after), Resource: fmt.Sprint(after, "-", i), Err: errLostExpired})
+			e.write(Event{Kind: EventLost, Time: began.Add(after), Resource: fmt.Sprint(after, "-", i), Err: term.ErrExpired})
 		}
 	}
 	ends := func(after, next time.Duration) {
@@ -329,7 +331,7 @@ func TestLogOfManyWarnings(t *testing.T) {
 	want("WARN", "INFO", "is up again\" master=c more=97")
 	e.write(Event{Kind: EventMasterDown, Time: began.Add(63 * time.Second), Master: "c", Err: ErrNoQuorum})
 	e.write(Event{Kind: EventMasterUp, Time: began.Add(64 * time.Second), Master: "c"})
-	e.write(Event{Kind: EventMasterDown, Time: began.Add(65 * time.Second), Master: "c", Err: errNodeTimeout}) // stays down
+	e.write(Event{Kind: EventMasterDown, Time: began.Add(65 * time.Second), Master: "c", Err: node.ErrTimeout}) // stays down
 	want("level=WARN msg=\"redlock: master is down\" master=c error=\"timeout: no answer within the master timeout\" more=2")
 	e.summarize(began.Add(80*time.Second), false)
 	want() // not that the master is up again

@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/clock"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
+	"github.com/d0720281/redlock/internal/term"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -62,7 +64,7 @@ type config struct {
 }
 
 type lockConfig struct {
-	termOptions
+	term.Options
 	minHold   time.Duration
 	votesWait time.Duration // of one attempt, for masters in quarantine
 	reentry   bool
@@ -87,7 +89,7 @@ func (o lockOption) applyLock(c *lockConfig) { o(c) }
 // by default 10 s, or that value if it is less. The masters get it rounded up to whole
 // milliseconds.
 func WithTTL(ttl time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.ttl, c.ttlSet = ttl, true })
+	return lockOption(func(c *lockConfig) { c.TTL, c.ttlSet = ttl, true })
 }
 
 // WithoutRenewal turns off the background renewal, which is every third of the TTL. The lease ends
@@ -95,7 +97,7 @@ func WithTTL(ttl time.Duration) LockOption {
 // has broken the lease (Break of package admin). WithoutRenewal and [WithMaxHold] exclude each
 // other among the options of New, and among those of one call.
 func WithoutRenewal() LockOption {
-	return lockOption(func(c *lockConfig) { c.manual, c.manualSet = true, true })
+	return lockOption(func(c *lockConfig) { c.Manual, c.manualSet = true, true })
 }
 
 // WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that reaches
@@ -104,9 +106,9 @@ func WithoutRenewal() LockOption {
 // Duration is none.
 func WithMaxHold(d time.Duration) LockOption {
 	if d == math.MaxInt64 {
-		return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = 0, false })
+		return lockOption(func(c *lockConfig) { c.MaxHold, c.maxHoldSet = 0, false })
 	}
-	return lockOption(func(c *lockConfig) { c.maxHold, c.maxHoldSet = d, true })
+	return lockOption(func(c *lockConfig) { c.MaxHold, c.maxHoldSet = d, true })
 }
 
 // WithMinHold keeps a resource taken for at least d after its lease was granted or handed over, for
@@ -123,7 +125,7 @@ func WithMinHold(d time.Duration) LockOption {
 // time the last messages of the holder can arrive before there is another holder. It is 0 by
 // default and at most a quarter of the TTL.
 func WithGrace(d time.Duration) LockOption {
-	return lockOption(func(c *lockConfig) { c.grace = d })
+	return lockOption(func(c *lockConfig) { c.Grace = d })
 }
 
 // WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine before its attempt. It is
@@ -172,7 +174,7 @@ var ownLabel = sync.OnceValue(func() string {
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
 // master may take four times as long, in the background.
 func WithMasterTimeout(d time.Duration) Option {
-	return option(func(c *config) { c.nodeTimeout, c.timeoutSet = d, true })
+	return option(func(c *config) { c.NodeTimeout, c.timeoutSet = d, true })
 }
 
 // WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24 hours.
@@ -296,12 +298,12 @@ func newConfig(opts []Option) (*config, error) {
 	}
 	for i, o := range opts {
 		if o == nil {
-			return nil, configErrorf("option %d is nil", i+1)
+			return nil, reason.Configf("option %d is nil", i+1)
 		}
 		o.apply(c)
 	}
 	if !c.ttlSet {
-		c.ttl = min(DefaultTTL, max(c.maxTTL, MinTTL))
+		c.TTL = min(DefaultTTL, max(c.maxTTL, MinTTL))
 	}
 	if err := c.validate(); err != nil {
 		return nil, err
@@ -313,51 +315,51 @@ func newConfig(opts []Option) (*config, error) {
 func (c *config) validate() error {
 	switch {
 	case c.maxTTL < MinTTL || c.maxTTL > maxMaxTTL:
-		return configErrorf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, maxMaxTTL)
+		return reason.Configf("WithMaxTTL(%v): must be from %v to %v", c.maxTTL, MinTTL, maxMaxTTL)
 	case !(c.drift >= MinDrift && c.drift <= MaxDrift): // NaN is out of bounds, too
-		return configErrorf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)
+		return reason.Configf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)
 	case len(c.keyPrefix) > maxKeyPrefix:
-		return configErrorf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))
+		return reason.Configf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))
 	case c.clock == nil:
-		return configErrorf("WithClock(nil): there must be a clock")
+		return reason.Configf("WithClock(nil): there must be a clock")
 	case slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }):
-		return configErrorf("WithObserver(nil): there must be an observer")
+		return reason.Configf("WithObserver(nil): there must be an observer")
 	case !c.guard && c.trusted:
-		return configErrorf("WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them")
+		return reason.Configf("WithTrustedDisk relaxes the restart guard, which WithoutRestartGuard switches off: give one of them")
 	}
 	return c.lockConfig.validate(c)
 }
 
 // validate checks the options that a call may change, against the TTL of that call.
 func (c *lockConfig) validate(of *config) error {
-	drift := driftAllowance(c.ttl, of.drift)
+	drift := driftAllowance(c.TTL, of.drift)
 	switch {
-	case c.ttl < MinTTL:
-		return configErrorf("WithTTL(%v): must be at least %v", c.ttl, MinTTL)
-	case c.ttl > of.maxTTL:
-		return configErrorf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.ttl, of.maxTTL)
-	case c.timeoutSet && (c.nodeTimeout < minNodeTimeout || c.nodeTimeout > c.ttl/4):
-		return configErrorf("WithMasterTimeout(%v): must be from %v to %v, a quarter of the TTL", c.nodeTimeout, minNodeTimeout, c.ttl/4)
-	case c.grace < 0 || c.grace > c.ttl/4:
-		return configErrorf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.grace, c.ttl/4)
-	case c.ttl-drift-c.grace <= c.minValidity():
-		return configErrorf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.grace, c.ttl)
-	case (c.maxHoldSet || c.maxHold != 0) && c.maxHold < c.ttl:
-		return configErrorf("WithMaxHold(%v): must be at least %v, the TTL", c.maxHold, c.ttl)
+	case c.TTL < MinTTL:
+		return reason.Configf("WithTTL(%v): must be at least %v", c.TTL, MinTTL)
+	case c.TTL > of.maxTTL:
+		return reason.Configf("TTL of %v: must be at most %v, the value of WithMaxTTL", c.TTL, of.maxTTL)
+	case c.timeoutSet && (c.NodeTimeout < minNodeTimeout || c.NodeTimeout > c.TTL/4):
+		return reason.Configf("WithMasterTimeout(%v): must be from %v to %v, a quarter of the TTL", c.NodeTimeout, minNodeTimeout, c.TTL/4)
+	case c.Grace < 0 || c.Grace > c.TTL/4:
+		return reason.Configf("WithGrace(%v): must be from 0 to %v, a quarter of the TTL", c.Grace, c.TTL/4)
+	case c.TTL-drift-c.Grace <= c.minValidity():
+		return reason.Configf("drift of %v and WithGrace(%v): must leave more than half of the TTL of %v", drift, c.Grace, c.TTL)
+	case (c.maxHoldSet || c.MaxHold != 0) && c.MaxHold < c.TTL:
+		return reason.Configf("WithMaxHold(%v): must be at least %v, the TTL", c.MaxHold, c.TTL)
 	case c.minHold < 0:
-		return configErrorf("WithMinHold(%v): must not be negative", c.minHold)
+		return reason.Configf("WithMinHold(%v): must not be negative", c.minHold)
 	case c.several != 0 && (c.shared || c.reentry):
-		return configErrorf("Shared and WithReentry: a call for any of several resources cannot have them")
+		return reason.Configf("Shared and WithReentry: a call for any of several resources cannot have them")
 	case c.votesWait < 0:
-		return configErrorf("WithQuarantineWait(%v): must not be negative", c.votesWait)
-	case c.maxHold != 0 && c.minHold >= c.maxHold:
-		return configErrorf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.maxHold)
-	case c.manual && c.minHold >= c.minValidity():
-		return configErrorf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())
+		return reason.Configf("WithQuarantineWait(%v): must not be negative", c.votesWait)
+	case c.MaxHold != 0 && c.minHold >= c.MaxHold:
+		return reason.Configf("WithMinHold(%v): must be less than %v, the value of WithMaxHold", c.minHold, c.MaxHold)
+	case c.Manual && c.minHold >= c.minValidity():
+		return reason.Configf("WithMinHold(%v): must be less than %v, half of the TTL, as WithoutRenewal is given", c.minHold, c.minValidity())
 	case c.owner != "" && !wire.IsLabel(c.owner):
-		return configErrorf("WithOwner(%.80q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
+		return reason.Configf("WithOwner(%.80q): must have at most %d bytes of printable characters and spaces, without |", c.owner, MaxOwnerLength)
 	case c.maxHoldSet && c.manualSet:
-		return configErrorf("WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them")
+		return reason.Configf("WithMaxHold bounds renewal, which WithoutRenewal switches off: give one of them")
 	}
 	return nil
 }
@@ -370,7 +372,7 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 	lc := c.lockConfig
 	for i, o := range opts {
 		if o == nil {
-			return lc, configErrorf("lock option %d is nil", i+1)
+			return lc, reason.Configf("lock option %d is nil", i+1)
 		}
 		o.applyLock(&lc)
 	}
@@ -383,11 +385,11 @@ func (c *config) forCall(opts []LockOption) (lockConfig, error) {
 // with the largest TTL.
 func (c *config) nodeTimeoutOfAll() time.Duration {
 	longest := c.lockConfig
-	longest.ttl = c.maxTTL
-	return longest.timeout()
+	longest.TTL = c.maxTTL
+	return longest.Timeout()
 }
 
 // minValidity returns how much validity a lease must have left when the caller gets it.
 //
 // Source: ALGORITHM section 1, "MinValidity".
-func (c *lockConfig) minValidity() time.Duration { return c.ttl / 2 }
+func (c *lockConfig) minValidity() time.Duration { return c.TTL / 2 }

@@ -52,17 +52,16 @@ func wantConfigError(t *testing.T, err error, words ...string) {
 func TestDefaults(t *testing.T) {
 	c := configOf(t)
 	for name, v := range map[string][2]any{
-		"TTL":         {c.ttl, 10 * time.Second},
+		"TTL":         {c.TTL, 10 * time.Second},
 		"MaxTTL":      {c.maxTTL, 10 * time.Second},
 		"drift":       {c.drift, 0.01},
-		"NodeTimeout": {c.timeout(), 250 * time.Millisecond},
+		"NodeTimeout": {c.Timeout(), 250 * time.Millisecond},
 		"MinValidity": {c.minValidity(), 5 * time.Second},
-		"CancelLead":  {cancelLead(c.ttl), 200 * time.Millisecond},
 		"B":           {fenceBlock, 64},
-		"grace":       {c.grace, time.Duration(0)},
-		"max hold":    {c.maxHold, time.Duration(0)},
+		"grace":       {c.Grace, time.Duration(0)},
+		"max hold":    {c.MaxHold, time.Duration(0)},
 		"votes wait":  {c.votesWait, time.Duration(0)},
-		"no renewal":  {c.manual, false},
+		"no renewal":  {c.Manual, false},
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
 		"observer":    {len(c.observers), 0},
@@ -89,7 +88,7 @@ func TestDerivedFromTTL(t *testing.T) {
 	} {
 		lc, err := c.forCall([]LockOption{WithTTL(test.ttl)})
 		must(t, err)
-		if got := lc.timeout(); got != test.timeout {
+		if got := lc.Timeout(); got != test.timeout {
 			t.Errorf("node timeout at a TTL of %v: got %v, want %v", test.ttl, got, test.timeout)
 		}
 		if got := lc.minValidity(); got != test.minValidity {

@@ -14,6 +14,7 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
@@ -122,7 +123,7 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 			return err, certain
 		}
 		if p.nodes[i].IsUnheard(now) {
-			return errUnheard, false
+			return attempt.ErrUnheard, false
 		}
 		return nil, true
 	}
@@ -240,7 +241,7 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 			err = known.Down
 		}
 	}
-	if err == errNodeTimeout {
+	if err == node.ErrTimeout {
 		err = timeoutError(timeout)
 	}
 	if err == node.ErrUnseeded {

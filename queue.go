@@ -53,7 +53,7 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	p.initKey(k, asked(key), lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.timeout(), To: ignored{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.Timeout(), To: ignored{}}, p.now())
 }
 
 // rest joins the queue of a resource without an attempt, which would be refused: other processes
@@ -68,7 +68,7 @@ func (p *pool) rest(resource string, c *caller, attempts int) {
 	p.initKey(k, resource, lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	r := &node.Request{Node: queueNode, Key: k, Timeout: lc.timeout(), Shared: lc.shared, To: rested{p, key, lc.ttl, attempts}}
+	r := &node.Request{Node: queueNode, Key: k, Timeout: lc.Timeout(), Shared: lc.shared, To: rested{p, key, lc.TTL, attempts}}
 	asRest(r, p.queuesAs(key), listening, lc.several)
 	_ = n.Send(r, p.now())
 	if key.Slot > 0 && p.lines.Served(c) { // no other caller of the process needs the place

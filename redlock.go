@@ -11,8 +11,10 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/d0720281/redlock/internal/address"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -55,11 +57,11 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	parsed, err := parseMasters(masters)
+	parsed, err := address.Parse(masters)
 	if err != nil {
 		return nil, err
 	}
-	if err := needPasswords(parsed); err != nil {
+	if err := address.NeedPasswords(parsed); err != nil {
 		return nil, err
 	}
 	return newLocker(conf, parsed)
@@ -109,7 +111,7 @@ func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 }
 
 func newLocker(conf *config, masters []*redis.Options) (*Locker, error) {
-	list, err := checkMasters(masters)
+	list, err := address.Check(masters)
 	if err != nil {
 		return nil, err
 	}
@@ -165,7 +167,7 @@ func (l *Locker) start() *pool {
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	if wire.QueueOf(resource) != resource {
-		return nil, configErrorf("Lock: resource %q is one of several, for any of which package semaphore waits", resource)
+		return nil, reason.Configf("Lock: resource %q is one of several, for any of which package semaphore waits", resource)
 	}
 	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
 }
@@ -192,7 +194,7 @@ func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOptio
 // library had noticed the loss, and with [ErrReleased] if fn had unlocked the lease.
 func (l *Locker) Do(ctx context.Context, resource string, fn func(ctx context.Context, lease *Lease) error, opts ...LockOption) error {
 	if fn == nil {
-		return configErrorf("Do: fn is nil")
+		return reason.Configf("Do: fn is nil")
 	}
 	lease, err := l.Lock(ctx, resource, opts...)
 	if err != nil {
@@ -266,7 +268,7 @@ func (l *Locker) admit(ctx context.Context, resource string, lc lockConfig, try 
 		case inner != nil:
 			return inner, nil
 		case err != nil:
-			return nil, errorf("lock %q: %w", resource, err)
+			return nil, reason.Errorf("lock %q: %w", resource, err)
 		}
 	}
 	return try(l.start(), ctx, resource, lc)
@@ -283,7 +285,7 @@ func (l *Locker) made() *Locker {
 func (l *Locker) checkCall(ctx context.Context, name, resource string) error {
 	conf := l.made().conf
 	if ctx == nil {
-		return configErrorf("%s: ctx is nil", name)
+		return reason.Configf("%s: ctx is nil", name)
 	}
 	return conf.checkResource(name, resource)
 }
@@ -295,24 +297,24 @@ func (l *Locker) checkCall(ctx context.Context, name, resource string) error {
 func (c *config) checkResource(name, resource string) error {
 	switch {
 	case resource == "":
-		return configErrorf("%s: the resource is empty", name)
+		return reason.Configf("%s: the resource is empty", name)
 	case len(resource) > MaxResourceLength:
-		return configErrorf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
+		return reason.Configf("%s: the resource has %d bytes: at most %d are allowed", name, len(resource), MaxResourceLength)
 	}
 	queue, number := wire.CutNumber(resource)
 	switch suffix := wire.Reserved(c.keyPrefix + resource); {
 	case queue != resource && (number < 1 || number > wire.MaxOneOf || queue+strconv.Itoa(number) != resource):
-		return configErrorf("%s: resource %q ends in %q and a number: must be from 1 to %d, without leading zeros", name, resource, wire.OneOf, wire.MaxOneOf)
+		return reason.Configf("%s: resource %q ends in %q and a number: must be from 1 to %d, without leading zeros", name, resource, wire.OneOf, wire.MaxOneOf)
 	case queue == resource && wire.QueueOf(c.keyPrefix+resource) != c.keyPrefix+resource:
-		return configErrorf("%s: resource %q, behind the prefix %q, has the key of one of several resources", name, resource, c.keyPrefix)
+		return reason.Configf("%s: resource %q, behind the prefix %q, has the key of one of several resources", name, resource, c.keyPrefix)
 	case strings.HasSuffix(resource, wire.OneOf):
-		return configErrorf("%s: resource %q ends in %q, which marks the queue of several resources", name, resource, wire.OneOf)
+		return reason.Configf("%s: resource %q ends in %q, which marks the queue of several resources", name, resource, wire.OneOf)
 	case suffix == "":
 		return nil
 	case wire.Reserved(resource) != "":
-		return configErrorf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
+		return reason.Configf("%s: resource %q ends in %q, which marks the library's own keys", name, resource, suffix)
 	default:
-		return configErrorf("%s: the key of resource %q, behind the prefix %q, ends in %q, which marks the library's own keys", name, resource, c.keyPrefix, suffix)
+		return reason.Configf("%s: the key of resource %q, behind the prefix %q, ends in %q, which marks the library's own keys", name, resource, c.keyPrefix, suffix)
 	}
 }
 
@@ -365,7 +367,7 @@ func (l *Locker) close() error {
 	}
 	l.stop()
 	if unconfirmed > 0 {
-		return errorf("close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
+		return reason.Errorf("close: %w for the release of %d leases: their keys expire by themselves", ErrNoQuorum, unconfirmed)
 	}
 	return nil
 }
@@ -407,7 +409,6 @@ func init() {
 		p := l.(*Locker).pool
 		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.lines.Count, Asking: p.admission.Count}
 	}
-	door.Options = parseMasters
 	door.Watched = func(observer, made any) any {
 		return option(func(c *config) {
 			c.observers = append(c.observers, observer.(Observer))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -34,7 +35,7 @@ func (g *grant) sendReleases(now instant, end ending) {
 	defer g.mu.Unlock()
 	for i, n := range g.pool.nodes {
 		r := &reqs[i]
-		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: g.shared, To: g}
+		*r = node.Request{Op: wire.Release, Node: i, Key: &g.keys, Counter: g.nodes[i].counter, Target: g.target, Timeout: g.Timeout(), Shared: g.shared, To: g}
 		switch {
 		case end != released && i == g.queueNode:
 			asRest(r, process, end == listens, g.several)
@@ -60,7 +61,7 @@ func asRest(r *node.Request, process string, listening bool, several int) {
 // the process keeps its place.
 func (g *grant) releasedBy() string {
 	g.mu.Lock()
-	lost, name, key := errors.Is(g.term.cause, ErrLost), g.name, g.key()
+	lost, name, key := errors.Is(g.term.Cause(), ErrLost), g.name, g.key()
 	g.mu.Unlock()
 	if lost && g.pool.lines.Waits(key, 0) {
 		return wire.NoProcess
@@ -72,13 +73,13 @@ func (g *grant) releasedBy() string {
 // first may answer later.
 func (g *grant) releasedLocked(i int, rep node.Reply) {
 	p := &g.nodes[i]
-	if p.released == yes {
+	if p.released == attempt.Yes {
 		return
 	}
 	if err := rep.Refusal(&g.keys); err == nil {
-		p.released = yes
+		p.released = attempt.Yes
 	} else {
-		p.released, p.unsent = no, err == node.ErrUnsent
+		p.released, p.unsent = attempt.No, err == node.ErrUnsent
 		p.down = g.pool.nodes[i].Standing().Down != nil
 		p.gone = p.gone || err == errGone || err == errAdopted || err == node.ErrExpired
 		g.noteLocked(i, wire.Release, err)
@@ -105,7 +106,7 @@ func (g *grant) endAll(cause error) *hold {
 //
 // Source: ALGORITHM section 5 ("returns when q nodes confirmed").
 func (g *grant) awaitRelease() error {
-	timer := g.pool.timers.start(g.timeout())
+	timer := g.pool.timers.start(g.Timeout())
 	defer g.pool.timers.stop(timer)
 	for timeUp := false; ; {
 		if err, decided := g.releaseVerdict(timeUp); decided {
@@ -125,9 +126,9 @@ func (g *grant) awaitRelease() error {
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	adopted := func(p *nodeKey) bool { return p.released == no && p.err == errAdopted }
-	gone := func(p *nodeKey) bool { return adopted(p) || p.released == no && p.err == errGone }
-	free := func(p *nodeKey) bool { return p.released == yes || p.unsent }
+	adopted := func(p *nodeKey) bool { return p.released == attempt.No && p.err == errAdopted }
+	gone := func(p *nodeKey) bool { return adopted(p) || p.released == attempt.No && p.err == errGone }
+	free := func(p *nodeKey) bool { return p.released == attempt.Yes || p.unsent }
 	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
 	need := g.pool.need
 	switch {
@@ -137,7 +138,7 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 		return notHeld("unlock", g.resource, errLostAdopted), true
 	case g.countLocked(gone) >= need:
 		return notHeld("unlock", g.resource, g.releaseErrorLocked(errGone)), true
-	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == awaited }) > 0:
+	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == attempt.Awaited }) > 0:
 		return nil, false
 	case g.countLocked(free)+g.countLocked(gone) >= need:
 		return nil, true // a quorum is free of the key: some nodes dropped it, the others lacked it
@@ -146,7 +147,7 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 }
 
 func (g *grant) releaseErrorLocked(reasons ...error) error {
-	confirmed := func(p *nodeKey) bool { return p.released == yes }
+	confirmed := func(p *nodeKey) bool { return p.released == attempt.Yes }
 	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *nodeKey) bool { return !confirmed(p) }, reasons...)
 }
 
@@ -158,7 +159,7 @@ func (g *grant) releaseErrorLocked(reasons ...error) error {
 func (g *grant) awaitRepeated(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		free := g.countLocked(func(p *nodeKey) bool { return p.released == yes || p.unsent || p.gone })
+		free := g.countLocked(func(p *nodeKey) bool { return p.released == attempt.Yes || p.unsent || p.gone })
 		settled := free >= g.pool.need
 		g.mu.Unlock()
 		if settled {

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
+	"github.com/d0720281/redlock/internal/term"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -27,7 +29,7 @@ type round struct {
 	out      int           // nodes that did not, or cannot any more
 	answered []bool        // by node
 	servers  []string      // of the nodes that were counted
-	tally    tally
+	tally    attempt.Tally
 	done     chan struct{} // closed when tally is decided; nil if no call waits for the round
 }
 
@@ -47,9 +49,9 @@ func (g *grant) startRoundLocked(now instant, ttl time.Duration) *round {
 func (g *grant) extendOnLocked(r *round, req *node.Request, i int, now instant) {
 	*req = node.Request{
 		Op: wire.Extend, Node: i, Key: &g.keys,
-		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.timeout(), Shared: r.shared, To: r,
+		Counter: g.nodes[i].counter, Target: g.target, Timeout: g.Timeout(), Shared: r.shared, To: r,
 	}
-	if r.ttl != g.ttl {
+	if r.ttl != g.TTL {
 		req.TTL = node.Millis(r.ttl)
 	}
 	g.noteLocked(i, wire.Extend, errUndecided)
@@ -96,7 +98,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 			g.noteLocked(i, wire.Extend, nil)
 		}
 	}
-	if !g.term.stands() {
+	if !g.term.Stands() {
 		return nil
 	}
 	if counted {
@@ -112,7 +114,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		}
 	}
 	if !exclusive(len(g.nodes), g.pool.need, held) {
-		rd.concludeLocked(impossible)
+		rd.concludeLocked(attempt.Impossible)
 		return g.endLocked(g.lostQuorumLocked(), g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
@@ -125,14 +127,14 @@ func (g *grant) lostQuorumLocked() error {
 	case said(errAdopted):
 		return errLostAdopted
 	case said(errTakenAway):
-		return errLostBroken
+		return term.ErrBroken
 	}
 	return errLostQuorum
 }
 
 // concludeLocked sets the verdict of the round, and wakes the call that waits for it.
-func (rd *round) concludeLocked(v tally) {
-	if rd.tally != undecided {
+func (rd *round) concludeLocked(v attempt.Tally) {
+	if rd.tally != attempt.Undecided {
 		return
 	}
 	rd.tally = v
@@ -149,7 +151,7 @@ func (rd *round) concludeLocked(v tally) {
 func (g *grant) forgotLocked(i int, rep node.Reply) {
 	n := g.pool.nodes[i]
 	switch {
-	case !g.term.stands() || g.pool.now() >= g.nodes[i].keepsTo:
+	case !g.term.Stands() || g.pool.now() >= g.nodes[i].keepsTo:
 		return
 	case n.Standing().Unclear() || g.pool.set.InDoubt():
 		return // a clock is in doubt, so the key may have expired
@@ -164,28 +166,28 @@ func (g *grant) forgotLocked(i int, rep node.Reply) {
 // complete only after the deadline does not revive the lease: in between, another holder may
 // have had the resource.
 func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
-	if rd.tally != undecided {
+	if rd.tally != attempt.Undecided {
 		return nil
 	}
 	now := g.pool.now()
-	v := decide(len(g.nodes), g.pool.need, rd.counted, rd.out)
+	v := attempt.Decide(len(g.nodes), g.pool.need, rd.counted, rd.out)
 	switch {
-	case v == undecided:
+	case v == attempt.Undecided:
 		return nil
-	case v == reached && !g.pool.conf.rules.Over(validity(g.term.deadline(), now) <= 0):
-		rd.concludeLocked(reached)
+	case v == attempt.Reached && !g.pool.conf.rules.Over(validity(g.term.Deadline(), now) <= 0):
+		rd.concludeLocked(attempt.Reached)
 		g.setDeadlineLocked(rd.start, rd.ttl)
-		g.term.renewed(rd.start)
+		g.term.Renewed(rd.start)
 		g.renewal.count++
 		g.renewal.last = nil
 		g.pool.events.round(EventExtended, g, nil)
 		g.pool.noteRenewal(nil)
-		if !g.manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
+		if !g.Manual && rd.done == nil { // the lease lasts, and its holder must hear of a Break; Close ends all leases before it waits for the listeners
 			g.pool.listen(g.pool.queueNodeOf(g.resource))
 		}
 	default:
-		rd.concludeLocked(impossible)
-		g.term.failed(now)
+		rd.concludeLocked(attempt.Impossible)
+		g.term.Failed(now)
 		failed := g.roundErrorLocked(rd)
 		g.renewal.last = failed
 		g.pool.events.round(EventExtendFailed, g, failed)
@@ -202,7 +204,7 @@ func (g *grant) extend(ctx context.Context, le *hold, ttl time.Duration) error {
 		return err
 	}
 	over := le.context().Done()
-	timer := time.NewTimer(g.timeout())
+	timer := time.NewTimer(g.Timeout())
 	defer timer.Stop()
 	var reasons []error
 	for waits := true; waits; {
@@ -212,7 +214,7 @@ func (g *grant) extend(ctx context.Context, le *hold, ttl time.Duration) error {
 		case <-over:
 			over, waits = nil, le.stands() // Close ends the context of a lease that it keeps
 		case <-timer.C:
-			reasons = append(reasons, timeoutError(g.timeout()))
+			reasons = append(reasons, timeoutError(g.Timeout()))
 		case <-ctx.Done():
 			reasons = append(reasons, reason.OfContext(ctx))
 		}
@@ -220,7 +222,7 @@ func (g *grant) extend(ctx context.Context, le *hold, ttl time.Duration) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
-	case rd.tally == reached:
+	case rd.tally == attempt.Reached:
 		return nil
 	case le.over != nil:
 		return notHeld("extend", g.resource, le.over)
@@ -242,7 +244,7 @@ func (g *grant) beginExtend(le *hold, ttl time.Duration) (rd *round, err error) 
 	if le.over != nil {
 		err = notHeld("extend", g.resource, le.over)
 	} else {
-		ttl = cmp.Or(ttl, g.ttl)
+		ttl = cmp.Or(ttl, g.TTL)
 		g.keys.Live(ttl + driftAllowance(ttl, g.pool.conf.drift))
 		rd = g.startRoundLocked(now, ttl)
 		rd.done = make(chan struct{})
@@ -260,7 +262,7 @@ func (g *grant) beginExtend(le *hold, ttl time.Duration) (rd *round, err error) 
 // Source: ALGORITHM section 5, "Break".
 func (g *grant) probe() {
 	g.mu.Lock()
-	g.term.renewAt = g.pool.now()
+	g.term.Hurry(g.pool.now())
 	g.mu.Unlock()
 	g.pool.renewer.update(g)
 }
@@ -280,8 +282,8 @@ func (g *grant) brokenOn(tokens []string) {
 		}
 	}
 	var after []func()
-	if n := len(tokens); g.term.stands() && !exclusive(n, g.pool.need, n-taken) {
-		after = g.endLocked(errLostBroken, g.pool.now())
+	if n := len(tokens); g.term.Stands() && !exclusive(n, g.pool.need, n-taken) {
+		after = g.endLocked(term.ErrBroken, g.pool.now())
 	}
 	g.mu.Unlock()
 	run(after)
@@ -303,28 +305,28 @@ func (g *grant) check(now instant) (next instant) {
 
 func (g *grant) checkLocked(now instant) (next instant, after []func()) {
 	stood := g.pool.stood()
-	switch g.term.check(now, stood) {
-	case toUnlock:
-		kept, end := g.holds[0], g.term.keptUntil(stood)
+	switch g.term.Check(now, stood) {
+	case term.ToUnlock:
+		kept, end := g.holds[0], g.term.KeptUntil(stood)
 		// Another caller may have the lease at the next check.
 		return now.Add(time.Millisecond), []func(){func() { g.pool.unlockKept(kept, end) }}
-	case toEnd:
-		after = g.expireLocked(now.Add(g.term.lead()))
-	case toDrop: // other processes may have the resource
+	case term.ToEnd:
+		after = g.expireLocked(now.Add(g.term.Lead()))
+	case term.ToDrop: // other processes may have the resource
 		after = []func(){func() { g.sendReleases(now, released) }}
-	case toRenew:
+	case term.ToRenew:
 		g.reportDroppedLocked()
-		after = g.judgeRoundLocked(g.startRoundLocked(now, g.ttl)) // with too many nodes down, the round has failed already
+		after = g.judgeRoundLocked(g.startRoundLocked(now, g.TTL)) // with too many nodes down, the round has failed already
 	}
-	return g.term.due(stood), after
+	return g.term.Due(stood), after
 }
 
 // dueLocked returns when the renewer must check the lease next.
-func (g *grant) dueLocked() instant { return g.term.due(g.pool.stood()) }
+func (g *grant) dueLocked() instant { return g.term.Due(g.pool.stood()) }
 
 // expireLocked ends the lease if its validity is over at now.
 func (g *grant) expireLocked(now instant) (after []func()) {
-	if cause := g.term.expired(now, g.pool.stood()); cause != nil {
+	if cause := g.term.Expired(now, g.pool.stood()); cause != nil {
 		return g.endLocked(g.withLastLocked(cause), now)
 	}
 	return nil
@@ -341,8 +343,8 @@ func (g *grant) withLastLocked(cause error) error {
 // endLocked ends the lease. The caller runs the result after it has unlocked the mutex; that
 // ends the contexts.
 func (g *grant) endLocked(cause error, now instant) (after []func()) {
-	wasKept := g.term.phase == kept
-	g.term.end(cause, now)
+	wasKept := g.term.Phase() == term.Kept
+	g.term.End(cause, now)
 	if cause != ErrDetached {
 		g.keys.Abandon() // a renewal that is still queued would set keys again
 	}
@@ -358,7 +360,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		}
 		key := g.key()
 		after = append(after, func() { g.pool.lines.Freed(key, g) })
-		if g.term.phase == broken {
+		if g.term.Phase() == term.Broken {
 			after = append(after, func() { g.pool.renewer.update(g) })
 		}
 	}
@@ -430,7 +432,7 @@ func (rn *renewer) ends(now instant) (leases int, first, last time.Duration) {
 	rn.mu.Lock()
 	defer rn.mu.Unlock()
 	for _, g := range rn.leases {
-		if left := validity(g.term.deadline(), now); left > 0 {
+		if left := validity(g.term.Deadline(), now); left > 0 {
 			if leases++; leases == 1 {
 				first = left
 			}

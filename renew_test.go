@@ -13,6 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/rules"
+	"github.com/d0720281/redlock/internal/term"
 )
 
 // wantSlots checks that every lease knows its slot, and that none is due before its parent.
@@ -77,13 +78,13 @@ func watching(t *testing.T, c Clock) *renewer {
 
 // lease returns a lease with that TTL that was granted now.
 func (k *renewer) lease(ttl time.Duration) *grant {
-	conf := &config{rules: rules.New(), lockConfig: lockConfig{termOptions: termOptions{ttl: ttl, manual: true}}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
+	conf := &config{rules: rules.New(), lockConfig: lockConfig{Options: term.Options{TTL: ttl, Manual: true}}, drift: DefaultDrift, clock: clock.NewLease(k.clock)}
 	g := &grant{pool: &pool{conf: conf, renewer: k, events: eventsOf(), lines: line.New[*grant, call](&line.DefaultPolicy, false)}, lockConfig: conf.lockConfig, renewal: renewal{slot: -1}}
-	g.term.init(&g.termOptions, conf.rules)
+	g.term.Init(&g.Options, conf.rules)
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.start = g.pool.now()
-	g.setDeadlineLocked(g.start, g.ttl)
+	g.setDeadlineLocked(g.start, g.TTL)
 	return g
 }
 
@@ -91,7 +92,7 @@ func (k *renewer) lease(ttl time.Duration) *grant {
 func (g *grant) ended() error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.term.cause
+	return g.term.Cause()
 }
 
 // A lease that is added while the renewer sleeps for another one is not late.
@@ -188,7 +189,7 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		c.ahead.Store(int64(3500 * time.Millisecond))
 		g := k.lease(100 * time.Millisecond)
 		k.add(g, g.dueLocked(), g.start)
-		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - cancelLead(100*time.Millisecond))
+		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - g.term.Lead())
 		synctest.Wait()
 		if !errors.Is(g.ended(), reason.Expired) || g.validity() <= 0 {
 			t.Errorf("got %v with %v left, want reason.Expired before the end", g.ended(), g.validity())

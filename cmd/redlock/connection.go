@@ -15,7 +15,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/address"
 )
 
 // Where a command looks for what its flags do not give: see variable for the others. A password comes from here or from
@@ -185,7 +185,7 @@ func (c *connection) open(opts ...redlock.Option) (*redlock.Locker, error) {
 	if err != nil {
 		return nil, err
 	}
-	masters, err := door.Options(list)
+	masters, err := address.Parse(list)
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
-	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/address"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -58,7 +58,7 @@ func newDoctor() *cobra.Command {
 
 func (d *doctor) run(ctx context.Context, only []string) error {
 	for i, addr := range only {
-		if o, err := door.Options([]string{addr}); err == nil { // a URL, too
+		if o, err := address.Parse([]string{addr}); err == nil { // a URL, too
 			addr = o[0].Addr
 		}
 		if d.asked[addr] == nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/address"
 )
 
 // execute runs the command line and returns the exit code.
@@ -162,7 +162,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 
 // nameOf quotes an argument, unless it may be the address of a master with a password.
 func nameOf(args []string, i int) string {
-	_, err := door.Options(args[i : i+1])
+	_, err := address.Parse(args[i : i+1])
 	if strings.Contains(args[i], "://") || strings.ContainsAny(args[i], "@:=") && err != nil {
 		return fmt.Sprintf("argument %d", i+1)
 	}

@@ -1,12 +1,10 @@
 // Package door is how other packages of the module get past the exported API of package redlock: admin to the nodes of a
-// Locker, internal/telemetry to a Locker that is made, tests to its lines, and the command to the reader of addresses.
+// Locker, internal/telemetry to a Locker that is made, and tests to its lines.
 package door
 
 import (
 	"context"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/node"
@@ -85,10 +83,6 @@ type Sight struct {
 
 // Look returns a view of a Locker, which is a *redlock.Locker. Package redlock sets Look.
 var Look func(locker any) Sight
-
-// Options returns the options of the masters with these addresses, in the forms that redlock.New
-// takes. Package redlock sets Options.
-var Options func(masters []string) ([]*redis.Options, error)
 
 // Watched returns a redlock.Option that adds a redlock.Observer to a Locker, and calls made, a
 // func(*redlock.Locker), with the Locker once New has made it. Package redlock sets Watched.

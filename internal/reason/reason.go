@@ -8,6 +8,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 )
 
 // Config is matched by errors about arguments, also of package fence, which does not import the library.
@@ -34,6 +35,12 @@ var (
 	Expired    = within(Lost, "redlock: validity ran out")
 	Suspended  = within(Expired, "redlock: local clock had stood still")
 	QuorumLost = within(Lost, "redlock: key gone from too many masters")
+)
+
+// Causes that come with Lost, and with other errors.
+var (
+	Broken  = errors.New("redlock: lock was broken")
+	MaxHold = errors.New("redlock: maximum hold reached")
 )
 
 // Errors of a call whose context has the resource already.
@@ -63,4 +70,35 @@ func OfContext(ctx context.Context) error {
 		return cause
 	}
 	return fmt.Errorf("%w: %w", err, cause)
+}
+
+// Errorf is fmt.Errorf for an error whose text names the library once, in front, although the
+// errors that it wraps name it, too.
+func Errorf(format string, args ...any) error {
+	texts := make([]any, len(args))
+	for i, arg := range args {
+		texts[i] = arg
+		if err, is := arg.(error); is {
+			texts[i] = strings.TrimPrefix(fmt.Sprint(err), Prefix) // fmt recovers a panic of a foreign Error
+		}
+	}
+	text := fmt.Sprintf(strings.ReplaceAll(format, "%w", "%s"), texts...)
+	return &prefixed{Prefix + text, fmt.Errorf(format, args...)}
+}
+
+// Prefix is in front of the text of every error of the library.
+const Prefix = "redlock: "
+
+// prefixed is an error with a text of its own, which matches what the other error matches.
+type prefixed struct {
+	text string
+	error
+}
+
+func (e *prefixed) Error() string { return e.text }
+func (e *prefixed) Unwrap() error { return e.error }
+
+// Configf returns an error about an argument or option.
+func Configf(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", Config, fmt.Sprintf(format, args...))
 }

@@ -11,6 +11,8 @@ import (
 // the changelog. The tests and the command may use other packages.
 var wantDeps = []string{
 	"github.com/cespare/xxhash/v2", // for go-redis
+	"github.com/d0720281/redlock/internal/address",
+	"github.com/d0720281/redlock/internal/attempt",
 	"github.com/d0720281/redlock/internal/clock",
 	"github.com/d0720281/redlock/internal/clockwatch",
 	"github.com/d0720281/redlock/internal/door",
@@ -20,6 +22,7 @@ var wantDeps = []string{
 	"github.com/d0720281/redlock/internal/reason",
 	"github.com/d0720281/redlock/internal/resp",
 	"github.com/d0720281/redlock/internal/rules",
+	"github.com/d0720281/redlock/internal/term",
 	"github.com/d0720281/redlock/internal/wire",
 	"github.com/google/uuid",
 	"github.com/redis/go-redis/v9/...",
@@ -62,6 +65,9 @@ var mayImport = map[string][]string{
 	"fence":     {"github.com/redis/go-redis/v9", "internal/reason"},
 	"admin":     {".", "internal/door", "internal/inside", "internal/node", "internal/reason", "internal/resp", "internal/wire"},
 
+	"internal/address":    {"github.com/redis/go-redis/v9", "internal/node", "internal/reason"},
+	"internal/attempt":    {"internal/clock", "internal/line", "internal/node", "internal/reason", "internal/rules", "internal/wire"},
+	"internal/term":       {"internal/clock", "internal/reason", "internal/rules"},
 	"internal/clockwatch": {"internal/clock", "internal/lockorder", "internal/rules"},
 	"internal/line":       {"internal/lockorder", "internal/wire"},
 }

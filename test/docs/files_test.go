@@ -17,12 +17,9 @@ import (
 // The files that decide, and which other files of their package each may name: they know nothing of the files that carry
 // the decisions out.
 var mayName = map[string][]string{
-	"clock.go":   {},
-	"attempt.go": {"clock.go", "quorum.go"},
-	"quorum.go":  {"attempt.go", "clock.go"},
-	"term.go":    {"clock.go", "errors.go"},
-	"errors.go":  {"attempt.go", "quorum.go"},
-	"masters.go": {"errors.go"},
+	"clock.go":  {},
+	"quorum.go": {},
+	"errors.go": {},
 
 	"internal/node/trust.go":    {"standing.go"},
 	"internal/node/standing.go": {"trust.go"},

@@ -1,4 +1,4 @@
-package redlock
+package attempt
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -14,16 +15,16 @@ import (
 // happens is an event, when it comes, and the attempt after it.
 type happens struct {
 	ms    int
-	what  event
+	what  Event
 	do    string // the requests to send: a node to ask, or node:counter>target to raise
 	phase phase
 	until int // ms; when the time of the attempt is up
 }
 
 var (
-	begins = event{what: begun}
-	calls  = event{what: called}
-	stale  = event{what: timeUp, node: -1} // of a timer that was set for an earlier moment
+	begins = Event{What: Begun}
+	calls  = Event{What: Called}
+	stale  = Event{What: TimeUp, Node: -1} // of a timer that was set for an earlier moment
 	errIll = errors.New("ill")
 )
 
@@ -33,29 +34,29 @@ func heard(i int, w wire.Word) wire.Word {
 	return w
 }
 
-func grants(i int, counter int64) event {
-	return event{what: voted, node: i, vote: vote{counter: counter, server: fmt.Sprint(i), word: heard(i, wire.Word{})}}
+func grants(i int, counter int64) Event {
+	return Event{What: Voted, Node: i, Vote: Vote{Counter: counter, Server: fmt.Sprint(i), Word: heard(i, wire.Word{})}}
 }
 
-func refuses(i int) event {
-	return event{what: voted, node: i, vote: vote{refused: true, err: errHeldByOther, word: heard(i, wire.Word{Refused: i == 0})}}
+func refuses(i int) Event {
+	return Event{What: Voted, Node: i, Vote: Vote{Refused: true, Err: node.ErrHeldByOther, Word: heard(i, wire.Word{Refused: i == 0})}}
 }
 
-func fails(i int) event { return event{what: voted, node: i, vote: vote{err: errIll}} }
+func fails(i int) Event { return Event{What: Voted, Node: i, Vote: Vote{Err: errIll}} }
 
-func raises(i int, err error) event { return event{what: raised, node: i, err: err} }
+func raises(i int, err error) Event { return Event{What: Raised, Node: i, Err: err} }
 
 // withReaders is a vote of a node where other readers have the key.
-func withReaders(e event) event {
-	e.vote.readers = true
+func withReaders(e Event) Event {
+	e.Vote.Readers = true
 	return e
 }
 
 // up is the end of the time; nodes may answer later, until these moments in ms.
-func up(later ...int) event {
-	e := event{what: timeUp, later: make([]instant, 3)}
+func up(later ...int) Event {
+	e := Event{What: TimeUp, Later: make([]instant, 3)}
 	for i, ms := range later {
-		e.later[i] = millis(ms)
+		e.Later[i] = millis(ms)
 	}
 	return e
 }
@@ -67,18 +68,18 @@ func millis(n int) instant { return instant(n) * instant(time.Millisecond) }
 //
 // Source: ALGORITHM sections 3, 4, 9, 10 and 12.
 func TestAttempt(t *testing.T) {
-	first := func(a *attempt) { a.approach.QueueNodeFirst = true }
-	patient := func(a *attempt) { a.approach.Patient = true }
-	waits := func(a *attempt) { a.approach.Waits = true }
-	oneRound := func(a *attempt) {
+	first := func(a *Attempt) { a.approach.QueueNodeFirst = true }
+	patient := func(a *Attempt) { a.approach.Patient = true }
+	waits := func(a *Attempt) { a.approach.Waits = true }
+	oneRound := func(a *Attempt) {
 		a.approach.Waits = true
 		policy := defaultAskPolicy
 		policy.roundsAtOnce = 1
 		a.approach.policy = &policy
 	}
-	skewed := func(certain bool) func(a *attempt) {
-		return func(a *attempt) {
-			a.skew = func(i int, _ instant) (error, bool) {
+	skewed := func(certain bool) func(a *Attempt) {
+		return func(a *Attempt) {
+			a.Skew = func(i int, _ instant) (error, bool) {
 				if i == 1 {
 					return errIll, certain
 				}
@@ -87,12 +88,12 @@ func TestAttempt(t *testing.T) {
 		}
 	}
 	twice := grants(1, 64)
-	twice.vote.server = "0"
+	twice.Vote.Server = "0"
 	vetoed := refuses(0)
-	vetoed.vote.word.Vetoed = true
+	vetoed.Vote.Word.Vetoed = true
 	for _, test := range []struct {
 		name    string
-		set     func(*attempt)
+		set     func(*Attempt)
 		then    []happens
 		granted int     // nodes that did all they were asked for
 		rests   bool    // the process stays in the queue
@@ -100,7 +101,7 @@ func TestAttempt(t *testing.T) {
 	}{
 		{"a quorum grants", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(1, 64), "", asking, 60}, {12, grants(2, 64), "", won, 0}, {13, fails(0), "", won, 0},
-			{60, up(), "", won, 0}, {61, event{what: gaveUp}, "", lost, 0},
+			{60, up(), "", won, 0}, {61, Event{What: GaveUp}, "", lost, 0},
 		}, 2, false, []error{errIll, nil, nil}},
 		{"a quorum fails", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, fails(0), "", asking, 60}, {12, fails(1), "", lost, 0},
@@ -127,19 +128,19 @@ func TestAttempt(t *testing.T) {
 		{"a raise is not answered", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {12, grants(0, 64), "", asking, 60}, {13, refuses(2), "", asking, 60}, {14, grants(1, 128), "0:64>128", raising, 64},
 			{64, up(80), "", raising, 80}, {80, up(), "", lost, 0},
-		}, 1, false, []error{errNodeTimeout, nil, errHeldByOther}},
-		{"an adoption knows a larger token", func(a *attempt) { a.fencing.least = 128 }, []happens{
+		}, 1, false, []error{errNodeTimeout, nil, node.ErrHeldByOther}},
+		{"an adoption knows a larger token", func(a *Attempt) { a.Least = 128 }, []happens{
 			{10, begins, "0 1 2", asking, 60}, {12, grants(0, 64), "", asking, 60}, {13, grants(1, 64), "0:64>128 1:64>128", raising, 63},
 			{14, raises(1, nil), "", raising, 63}, {15, raises(0, nil), "", won, 0},
 		}, 2, false, nil},
 
 		{"the time is up", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {12, refuses(1), "", asking, 60}, {60, up(), "", lost, 0},
-		}, 1, false, []error{nil, errHeldByOther, errNodeTimeout}},
+		}, 1, false, []error{nil, node.ErrHeldByOther, errNodeTimeout}},
 		{"a node was asked later than the others", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {60, up(60, 80, 60), "", asking, 80}, {79, grants(1, 64), "", won, 0},
 		}, 2, false, []error{nil, nil, errNodeTimeout}},
-		{"a grant would come too late to be of use", func(a *attempt) { a.useless = millis(70) }, []happens{
+		{"a grant would come too late to be of use", func(a *Attempt) { a.useless = millis(70) }, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {60, up(0, 80, 90), "", asking, 70}, {70, up(0, 80, 90), "", lost, 0},
 		}, 1, false, nil},
 
@@ -150,9 +151,9 @@ func TestAttempt(t *testing.T) {
 		{"the queue node first", first, []happens{
 			{10, begins, "0", askingQueueNode, 60}, {20, grants(0, 64), "1 2", asking, 70}, {60, stale, "", asking, 70}, {61, grants(2, 64), "", won, 0},
 		}, 2, false, nil},
-		{"the queue node first, which refuses", func(a *attempt) { first(a); waits(a) }, []happens{
+		{"the queue node first, which refuses", func(a *Attempt) { first(a); waits(a) }, []happens{
 			{10, begins, "0", askingQueueNode, 60}, {20, refuses(0), "", lost, 0},
-		}, 0, true, []error{errHeldByOther, errNotAsked, errNotAsked}},
+		}, 0, true, []error{node.ErrHeldByOther, ErrNotAsked, ErrNotAsked}},
 		{"the queue node first, which is ill", first, []happens{
 			{10, begins, "0", askingQueueNode, 60}, {20, fails(0), "1 2", asking, 70}, {21, grants(1, 64), "", asking, 70}, {22, grants(2, 64), "", won, 0},
 		}, 2, false, nil},
@@ -178,13 +179,13 @@ func TestAttempt(t *testing.T) {
 		{"readers wait a whole timeout", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(1, 64), "", asking, 60}, {12, withReaders(grants(2, 64)), "", asking, 60}, {60, up(), "", won, 0},
 		}, 2, false, nil},
-		{"a reader behind readers, and the queue node refuses", func(a *attempt) { a.approach.shared = true }, []happens{
+		{"a reader behind readers, and the queue node refuses", func(a *Attempt) { a.approach.Shared = true }, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, withReaders(grants(1, 64)), "", asking, 60}, {12, refuses(0), "", lost, 0},
 		}, 1, false, nil},
 		{"a writer behind readers, and the queue node refuses", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, withReaders(grants(1, 64)), "", asking, 60}, {12, refuses(0), "", asking, 60}, {13, grants(2, 64), "", won, 0},
 		}, 2, false, nil},
-		{"an attempt that yields, and the queue node refuses", func(a *attempt) { a.approach.yields = true }, []happens{
+		{"an attempt that yields, and the queue node refuses", func(a *Attempt) { a.approach.Yields = true }, []happens{
 			{10, begins, "0 1 2", asking, 60}, {12, refuses(0), "", lost, 0},
 		}, 0, false, nil},
 
@@ -223,39 +224,39 @@ func TestAttempt(t *testing.T) {
 		}, 2, false, []error{nil, errIll, nil}},
 		{"one of two clocks is too far from the other, and the third node refuses", skewed(false), []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {12, refuses(2), "", asking, 60}, {13, grants(1, 64), "2", asking, 60},
-		}, 1, false, []error{nil, errIll, errHeldByOther}},
+		}, 1, false, []error{nil, errIll, node.ErrHeldByOther}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			a := &attempt{
-				rules: rules.New(), need: 2, timeout: 50 * time.Millisecond, start: millis(10), useless: millis(1000), nodes: make([]voter, 3),
-				skew:     func(int, instant) (error, bool) { return nil, false },
+			a := &Attempt{
+				Config: Config{Rules: rules.New(), Need: 2, Timeout: 50 * time.Millisecond, Skew: func(int, instant) (error, bool) { return nil, false }},
+				Nodes:  make([]Voter, 3), start: millis(10), useless: millis(1000),
 				approach: approach{policy: &defaultAskPolicy},
 			}
 			if test.set != nil {
 				test.set(a)
 			}
 			for i, s := range test.then {
-				if s.what.node < 0 {
+				if s.what.Node < 0 {
 					a.armed = 0
 				}
 				var do []string
-				for _, r := range a.step(s.what, millis(s.ms), nil) {
-					text := fmt.Sprint(r.node)
-					if r.op == wire.Raise {
-						text = fmt.Sprintf("%d:%d>%d", r.node, r.counter, r.target)
+				for _, r := range a.Step(s.what, millis(s.ms), nil) {
+					text := fmt.Sprint(r.Node)
+					if r.Op == wire.Raise {
+						text = fmt.Sprintf("%d:%d>%d", r.Node, r.Counter, r.Target)
 					}
 					do = append(do, text)
 				}
-				until := a.arm()
+				until := a.Arm()
 				if got := strings.Join(do, " "); got != s.do || a.phase != s.phase || !a.phase.over() && until != millis(s.until) || a.phase == won && a.answered == 0 {
 					t.Fatalf("event %d: got requests %q, phase %d, time up at %v; want %q, %d, %d ms", i, got, a.phase, time.Duration(until), s.do, s.phase, s.until)
 				}
 			}
-			if got := a.granted(); got != test.granted || a.approach.rests() != test.rests {
+			if got := a.Granted(); got != test.granted || a.approach.rests() != test.rests {
 				t.Errorf("got %d nodes that granted, and that the process rests: %v; want %d, %v", got, a.approach.rests(), test.granted, test.rests)
 			}
 			for i, want := range test.errs {
-				if got := a.nodes[i].err; got != want {
+				if got := a.Nodes[i].Err; got != want {
 					t.Errorf("node %d: got %v, want %v", i, got, want)
 				}
 			}

@@ -1,9 +1,8 @@
-package redlock
+package address
 
 import (
 	"context"
 	"crypto/tls"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -20,6 +19,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/auth"
+
+	"github.com/d0720281/redlock/internal/reason"
 )
 
 // secret stands for a password, or a part of a password, in these tests.
@@ -153,12 +154,44 @@ var badAddresses = []struct{ text, want string }{
 	{"unix:///run/" + strings.Repeat("hunter2", 15), "bytes: the system allows 10"},
 }
 
+// read returns the options of masters as redlock.New reads them.
+func read(texts []string) ([]redis.Options, error) {
+	masters, err := Parse(texts)
+	if err == nil {
+		err = NeedPasswords(masters)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return Check(masters)
+}
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// wantConfigError checks that an error is one line about an argument, and has some words.
+func wantConfigError(t *testing.T, err error, words ...string) {
+	t.Helper()
+	if !errors.Is(err, reason.Config) || strings.ContainsAny(err.Error(), "\r\n") || len(err.Error()) > 1000 {
+		t.Fatalf("got %v, want a short line that matches ErrConfig", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not have %q", err, w)
+		}
+	}
+}
+
 // A text that is no address is refused by an error with its number. The text may have a password at
 // any place, so no part of it is in the error.
 func TestRefusedAddresses(t *testing.T) {
 	for _, test := range badAddresses {
 		t.Run(test.text, func(t *testing.T) {
-			_, err := New([]string{"127.0.0.1:7001", test.text})
+			_, err := read([]string{"127.0.0.1:7001", test.text})
 			wantConfigError(t, err, "master 2: ", test.want)
 			wantNoSecret(t, err)
 			if hinted := strings.Contains(err.Error(), "blanks of a password must be"); hinted && !strings.Contains(test.text, "@") {
@@ -199,7 +232,7 @@ func TestRefusedLists(t *testing.T) {
 		{"socket", []string{"unix:///a.sock", "unix:///b.sock", "unix://u:hunter2@/a.sock?db=3"}, []string{"master 3", "master 1", "/a.sock"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			_, err := New(test.masters)
+			_, err := read(test.masters)
 			wantConfigError(t, err, test.want...)
 			wantNoSecret(t, err)
 		})
@@ -249,10 +282,7 @@ func TestRefusedOptions(t *testing.T) {
 		{"two Sentinel clients with names", []*redis.Options{&first, &second}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			l, err := NewFromOptions(test.masters)
-			if err == nil {
-				_ = l.Close()
-			}
+			_, err := Check(test.masters)
 			if test.want != nil {
 				wantConfigError(t, err, test.want...)
 			} else if err != nil {
@@ -281,7 +311,7 @@ func TestLongestSocketPath(t *testing.T) {
 // The hint and docs/operations.md name the characters that a URL has in percent-encoding alone, and
 // no other.
 func TestCharactersOfURLs(t *testing.T) {
-	page, err := os.ReadFile("docs/operations.md")
+	page, err := os.ReadFile("../../docs/operations.md")
 	must(t, err)
 	for _, part := range []struct {
 		name, form, want string
@@ -333,20 +363,15 @@ func TestMasterURL(t *testing.T) {
 		"unix://me:hunter2@/run/redis.sock?db=15": {network: "unix", addr: "/run/redis.sock", user: "me", password: secret, db: 15},
 	} {
 		t.Run(master, func(t *testing.T) {
-			l, err := New([]string{master})
+			list, err := read([]string{master})
 			must(t, err)
-			defer l.Close()
-			n := l.pool.nodes[0]
-			opt := n.Options()
+			opt := list[0]
 			got := want{network: opt.Network, addr: opt.Addr, user: opt.Username, password: opt.Password, db: opt.DB}
 			if opt.TLSConfig != nil {
 				got.serverName = opt.TLSConfig.ServerName
 			}
 			if got != w {
 				t.Errorf("got %+v, want %+v", got, w)
-			}
-			if n.Addr() != w.addr {
-				t.Errorf("the node is called %q, want %q", n.Addr(), w.addr)
 			}
 		})
 	}
@@ -364,7 +389,7 @@ var used = map[string]any{
 
 // The library takes from the options of a client what its documentation lists, and changes nothing there.
 func TestUsedClientOptions(t *testing.T) {
-	source, err := os.ReadFile("redlock.go")
+	source, err := os.ReadFile("../../redlock.go")
 	must(t, err)
 	_, listed, _ := strings.Cut(string(source), "It uses the fields ")
 	listed, _, _ = strings.Cut(listed, ".")
@@ -425,29 +450,23 @@ func FuzzMasters(f *testing.F) {
 }
 
 func fuzzMaster(t *testing.T, text string) {
-	_, err := New([]string{"127.0.0.1:1", text}, WithLogger(nil))
+	_, err := read([]string{"127.0.0.1:1", text})
 	if err != nil {
 		wantConfigError(t, err)
 		wantNoSecret(t, err)
 	}
-	_, err = NewFromOptions([]*redis.Options{{Addr: text}, {Addr: "127.0.0.1:1"}}, WithLogger(nil))
+	_, err = Check([]*redis.Options{{Addr: text}, {Addr: "127.0.0.1:1"}})
 	if err != nil {
 		wantConfigError(t, err)
 		wantNoSecret(t, err)
 	}
-	l, err := New([]string{text, "127.0.0.1:1"}, WithLogger(nil))
+	list, err := read([]string{text, "127.0.0.1:1"})
 	if err != nil {
 		wantConfigError(t, err)
 		wantNoSecret(t, err)
 		return
 	}
-	defer l.Close()
-	got := l.pool.nodes[0].Options()
-	stats, err := json.Marshal(l.Stats())
-	must(t, err)
-	if strings.Contains(string(stats), secret) != strings.Contains(got.Addr, secret) {
-		t.Errorf("%q: the statistics have the secret: %s", text, stats)
-	}
+	got := list[0]
 	if strings.ContainsFunc(got.Addr, func(c rune) bool { return !unicode.IsPrint(c) }) {
 		t.Errorf("%q: the address %q cannot be printed", text, got.Addr)
 	}

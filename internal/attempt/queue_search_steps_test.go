@@ -1,13 +1,11 @@
-package redlock
+package attempt
 
 import (
-	"errors"
 	"slices"
-	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/d0720281/redlock/chaos/model/search"
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
@@ -22,7 +20,7 @@ var searchNow = time.Unix(1000, 0)
 func (c *queueSearch) number(p *queueProcess) uint32 {
 	l := &p.line
 	if l.First() == nil && !l.Has() { // the lines of a process have no such line
-		*l = *line.NewLine[*grant, call](line.Key{Shared: p.shared}, &c.policy)
+		*l = *line.NewLine[*lease, struct{}](line.Key{Shared: p.shared}, &c.policy)
 	}
 	l.Failures, l.Elsewhere = min(l.Failures, 1), min(l.Elsewhere, c.policy.MostRefused+1)
 	key := make([]byte, 0, 64)
@@ -51,10 +49,10 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		is(w.readers)
 		is(w.word.Heard, w.word.Refused, w.word.Vetoed, w.word.Others > 0)
 		key = append(key, byte(a.phase), byte(w.rounds))
-		for i := range a.nodes {
-			n := &a.nodes[i]
+		for i := range a.Nodes {
+			n := &a.Nodes[i]
 			is(n.refused, n.pending)
-			key = append(key, byte(n.vote), byte(n.knows))
+			key = append(key, byte(n.Vote), byte(n.knows))
 		}
 	}
 	k, ok := c.numbers[string(key)]
@@ -90,7 +88,7 @@ func (p *queueProcess) clone() *queueProcess {
 	q.line.Relink(all, same)
 	if p.attempt != nil {
 		a := *p.attempt
-		a.nodes = slices.Clone(a.nodes)
+		a.Nodes = slices.Clone(a.Nodes)
 		q.attempt = &a
 	}
 	return &q
@@ -121,11 +119,11 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 	case nodeAnswers:
 		c.answer(p, e, &o)
 	case attemptTimesOut:
-		c.advance(p, event{what: timeUp, later: make([]instant, c.nodes)}, p.attempt.arm(), &o)
+		c.advance(p, Event{What: TimeUp, Later: make([]instant, c.nodes)}, p.attempt.Arm(), &o)
 	case processCalled:
 		p.wake(c.queue.call(&p.line))
 		if p.attempt != nil && p.line.IsCalled {
-			c.advance(p, event{what: called}, searchStart, &o)
+			c.advance(p, Event{What: Called}, searchStart, &o)
 		}
 	case processExtends:
 		p.extended = true
@@ -157,13 +155,13 @@ func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueO
 		o.send(theQueueNode, rest)
 		c.look(p, x, false, o)
 	case next.Step == line.Ask:
-		p.attempt = &attempt{
-			rules: c.rules, need: c.need, timeout: searchTimeout, start: searchStart, useless: never,
-			skew:     func(int, instant) (error, bool) { return nil, true },
-			nodes:    make([]voter, c.nodes),
-			approach: approach{policy: &c.asks, Strategy: next.How, node: theQueueNode, shared: p.shared},
+		p.attempt = &Attempt{
+			Config: Config{Rules: c.rules, Need: c.need, Timeout: searchTimeout, Skew: func(int, instant) (error, bool) { return nil, true }},
+			Nodes:  make([]Voter, c.nodes),
+			start:  searchStart, useless: clock.Never,
+			approach: approach{policy: &c.asks, Way: Way{Strategy: next.How, QueueNode: theQueueNode, Shared: p.shared}},
 		}
-		c.advance(p, event{what: begun}, searchStart, o)
+		c.advance(p, Event{What: Begun}, searchStart, o)
 	case next.For > longWait:
 		x.timer = tillCall
 	case next.For > 0:
@@ -179,27 +177,27 @@ const (
 )
 
 // advance has the attempt of a process take an event.
-func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOutcome) {
+func (c *queueSearch) advance(p *queueProcess, e Event, now instant, o *queueOutcome) {
 	a, head := p.attempt, &p.caller[p.index(p.line.First())]
-	for _, do := range a.step(e, now, nil) {
-		if do.op != wire.Acquire {
+	for _, do := range a.Step(e, now, nil) {
+		if do.Op != wire.Acquire {
 			panic("queue search: an attempt raises counters")
 		}
-		o.send(do.node, acquire)
+		o.send(do.Node, acquire)
 	}
 	switch {
 	case a.phase == won:
 		if w := a.approach.word; w.Heard {
 			p.crowded = w.Others > 0
 		}
-		queuedAt, wake := p.held(&c.grant, &head.caller)
+		queuedAt, wake := p.held(&c.lease, &head.caller)
 		p.wake(wake)
 		if queuedAt != line.Nowhere {
 			o.send(queuedAt, rollback)
 		}
 		*head = queueCaller{stage: holding}
 		p.attempt, p.handed, p.extended, o.won = nil, 0, false, true
-	case a.phase == lost && e.what == gaveUp:
+	case a.phase == lost && e.What == GaveUp:
 		c.failed(p, p.line.First().Next() != nil, o)
 	case a.phase == lost:
 		p.line.Failed(c.failed(p, true, o), func(int) time.Duration { return 1 }, searchNow)
@@ -208,7 +206,7 @@ func (c *queueSearch) advance(p *queueProcess, e event, now instant, o *queueOut
 }
 
 // held notes that the attempt of the head of the line was granted.
-func (p *queueProcess) held(g *grant, head *caller) (queuedAt int, wake *caller) {
+func (p *queueProcess) held(g *lease, head *caller) (queuedAt int, wake *caller) {
 	if !p.shared {
 		return p.line.Held(g, head, theQueueNode)
 	}
@@ -217,7 +215,7 @@ func (p *queueProcess) held(g *grant, head *caller) (queuedAt int, wake *caller)
 	if w := p.attempt.approach.word; w.Heard && !w.Refused {
 		leaves = theQueueNode
 	}
-	_, queuedAt, wake = p.line.Admit(head, leaves, func(*call) bool { return false })
+	_, queuedAt, wake = p.line.Admit(head, leaves, func(*struct{}) bool { return false })
 	return queuedAt, wake
 }
 
@@ -225,13 +223,13 @@ func (p *queueProcess) held(g *grant, head *caller) (queuedAt int, wake *caller)
 func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line.Failure {
 	a := p.attempt
 	p.attempt = nil
-	for i := range a.nodes {
-		n := &a.nodes[i]
+	for i := range a.Nodes {
+		n := &a.Nodes[i]
 		switch {
-		case i != theQueueNode && n.err == errNotAsked:
+		case i != theQueueNode && n.Err == ErrNotAsked:
 		case i != theQueueNode || !goesOn || !c.queue.rests(&a.approach):
 			o.send(i, rollback)
-		case n.vote == yes:
+		case n.Vote == Yes:
 			o.send(i, restGranted)
 		default:
 			o.send(i, rest)
@@ -249,7 +247,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line
 
 // unlock ends the lease of a caller that has gone.
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
-	if heir := p.line.Heir(&c.grant); heir != nil && p.handed+1 < c.block {
+	if heir := p.line.Heir(&c.lease); heir != nil && p.handed+1 < c.block {
 		p.handed++
 		queuedAt, next := p.line.HandedOver(heir, theQueueNode)
 		if queuedAt != line.Nowhere {
@@ -263,13 +261,13 @@ func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
 	for i := range c.nodes {
 		o.send(i, release)
 	}
-	p.wake(p.line.Freed(&c.grant))
+	p.wake(p.line.Freed(&c.lease))
 }
 
 // giveUp is the end of a caller's context.
 func (c *queueSearch) giveUp(p *queueProcess, x *queueCaller, o *queueOutcome) {
 	if p.attempt != nil && p.line.First() == &x.caller {
-		c.advance(p, event{what: gaveUp}, searchStart, o)
+		c.advance(p, Event{What: GaveUp}, searchStart, o)
 	}
 	served, queuedAt, wake := c.queue.leave(&p.line, &x.caller)
 	*x = queueCaller{stage: gone}
@@ -288,25 +286,25 @@ func (c *queueSearch) answer(p *queueProcess, e queueStep, o *queueOutcome) {
 		p.crowded = e.others
 		return
 	}
-	v := vote{counter: 1, readers: e.readers}
+	v := Vote{Counter: 1, Readers: e.readers}
 	switch e.said {
 	case refused, vetoed:
-		v = vote{refused: true, err: errHeldByOther, readers: e.readers}
+		v = Vote{Refused: true, Err: node.ErrHeldByOther, Readers: e.readers}
 	case unreachable:
-		v = vote{err: errNodeTimeout}
+		v = Vote{Err: errNodeTimeout}
 	}
 	if e.node == theQueueNode && e.said != unreachable {
-		v.word = wire.Word{Heard: true, Refused: v.refused, Vetoed: e.said == vetoed, Left: -1}
+		v.Word = wire.Word{Heard: true, Refused: v.Refused, Vetoed: e.said == vetoed, Left: -1}
 		if e.others {
-			v.word.Others = 1
+			v.Word.Others = 1
 		}
-		v.word = c.queue.heeds(v.word)
+		v.Word = c.queue.heeds(v.Word)
 	}
 	now := searchStart
 	if e.late {
 		now = searchSlow
 	}
-	c.advance(p, event{what: voted, node: int(e.node), vote: v}, now, o)
+	c.advance(p, Event{What: Voted, Node: int(e.node), Vote: v}, now, o)
 }
 
 // What can happen.
@@ -569,7 +567,7 @@ var arrivals = [...]string{
 // hear has a process hear the answer of a node.
 func (c *queueSearch) hear(s queueState, p, i int, visit func(queueState, search.Step)) {
 	l, a := &s.link[p][i], c.list[s.process[p]].attempt
-	if !c.slowQueueNode && c.inOrder && i != theQueueNode && a != nil && a.nodes[theQueueNode].vote == awaited {
+	if !c.slowQueueNode && c.inOrder && i != theQueueNode && a != nil && a.Nodes[theQueueNode].Vote == Awaited {
 		return
 	}
 	e := queueStep{what: nodeAnswers, node: uint8(i), said: l.answer, others: l.others}
@@ -593,7 +591,7 @@ func (c *queueSearch) hear(s queueState, p, i int, visit func(queueState, search
 		tell(s)
 		e.readers = false
 	}
-	if kept >= c.need && a.nodes[theQueueNode].vote == yes {
+	if kept >= c.need && a.Nodes[theQueueNode].Vote == Yes {
 		e.late, by.Format = true, "process %d is refused by node %d for long"
 		tell(s)
 	}
@@ -785,81 +783,5 @@ func (c *queueSearch) attend(s *queueState, asker uint8) {
 func (s *queueState) call(p uint8, deaf bool) {
 	if p != noProcess && s.process[p-1] != dead && !deaf {
 		s.calls[p-1] = min(s.calls[p-1]+1, 2)
-	}
-}
-
-// A TAKEN that answers a request of before the downgrade says nothing: the reader's request went before.
-// A TAKEN that answers a reader's request ends the lease.
-//
-// Source: ALGORITHM section 12, "Downgrade".
-func TestTakenOfBeforeADowngrade(t *testing.T) {
-	for _, late := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHanding(t)
-			for i := range h.g.nodes {
-				h.g.nodes[i].held, h.g.nodes[i].had = true, true
-			}
-			round := func() *round {
-				h.g.mu.Lock()
-				defer h.g.mu.Unlock()
-				return h.g.startRoundLocked(h.pool.now(), h.g.ttl)
-			}
-			rd := round()
-			if changed, err := h.lease.share(); !changed || err != nil {
-				t.Fatalf("got %v, %v", changed, err)
-			}
-			if !late {
-				rd = round()
-			}
-			for i := range 2 {
-				rd.Receive(&node.Request{Op: wire.Extend, Node: i}, node.Reply{Code: wire.Taken, At: h.pool.now()})
-			}
-			if lost := errors.Is(h.lease.Err(), ErrLost); lost == late {
-				t.Errorf("of before the downgrade: %v; got the lease lost: %v", late, lost)
-			}
-		})
-	}
-}
-
-// The release of a reader's lease does not take its process out of the queue: other callers of the process
-// may wait there by then. That of a downgraded lease does not either.
-func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
-	for _, downgraded := range []bool{true, false} {
-		synctest.Test(t, func(t *testing.T) {
-			h := newHanding(t)
-			h.g.name = h.pool.queuesAs(line.Key{})
-			if downgraded {
-				if _, err := h.lease.share(); err != nil {
-					t.Fatal(err)
-				}
-			} else {
-				h.release(h.lease.hold, h.pool.now())
-				h.sent()
-				lc := h.conf.lockConfig
-				lc.shared = true
-				g := new(grant)
-				g.init(h.pool, "r", lc)
-				g.name = h.pool.queuesAs(line.Key{Shared: true})
-				for _, n := range h.pool.nodes {
-					g.keys.AssumeSent(n)
-				}
-				h.lease = &Lease{h.grantLease(t.Context(), g, nil, time.Now())}
-			}
-			h.release(h.lease.hold, h.pool.now())
-			named := 0
-			for _, n := range h.pool.nodes {
-				for _, r := range n.Unsent() {
-					if r.Process != "" {
-						named++
-						if r.Process != wire.NoProcess || !r.Shared {
-							t.Errorf("downgraded: %v; got a release by %q, shared %v", downgraded, r.Process, r.Shared)
-						}
-					}
-				}
-			}
-			if named == 0 {
-				t.Error("got no release at the queue node")
-			}
-		})
 	}
 }

@@ -1,4 +1,8 @@
-package redlock
+// Package address reads the addresses of masters, and checks what can be checked without asking a master.
+//
+// A text that is no valid address may have a password at any place. So an error has the number of
+// the master in the list, and no part of the text. Only a valid address is ever shown.
+package address
 
 import (
 	"crypto/tls"
@@ -19,32 +23,28 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 )
 
-// This file reads the addresses of masters, and checks what can be checked without asking a master.
-//
-// A text that is no valid address may have a password at any place. So an error has the number of
-// the master in the list, and no part of the text. Only a valid address is ever shown.
-
-// needPasswords returns an error if a URL has a user name alone, which is a password without its
+// NeedPasswords returns an error if a URL has a user name alone, which is a password without its
 // colon more often than the name of a user without a password.
-func needPasswords(masters []*redis.Options) error {
+func NeedPasswords(masters []*redis.Options) error {
 	for i, o := range masters {
 		if o.Username != "" && o.Password == "" {
-			return configErrorf("master %d: a user name without a password: write redis://user:password@host, or redis://:password@host for a password alone; "+
+			return reason.Configf("master %d: a user name without a password: write redis://user:password@host, or redis://:password@host for a password alone; "+
 				"for a user that needs none give options", i+1)
 		}
 	}
 	return nil
 }
 
-// parseMasters reads addresses in the forms that New takes.
-func parseMasters(texts []string) ([]*redis.Options, error) {
+// Parse reads addresses in the forms that New takes.
+func Parse(texts []string) ([]*redis.Options, error) {
 	masters := make([]*redis.Options, len(texts))
 	for i, text := range texts {
 		var err error
 		if masters[i], err = parseMaster(strings.TrimSpace(text)); err != nil {
-			return nil, configErrorf("master %d: %v", i+1, err)
+			return nil, reason.Configf("master %d: %v", i+1, err)
 		}
 	}
 	return masters, nil
@@ -289,21 +289,21 @@ func checkSocket(path string) error {
 	return nil
 }
 
-// checkMasters returns the options that the library uses. The error says what is wrong with the
+// Check returns the options that the library uses. The error says what is wrong with the
 // list, as far as that can be told without asking a master.
-func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
+func Check(masters []*redis.Options) ([]redis.Options, error) {
 	if len(masters) == 0 {
-		return nil, configErrorf("no masters: give the address of at least one")
+		return nil, reason.Configf("no masters: give the address of at least one")
 	}
 	seen := make(map[string]int, len(masters))
 	list := make([]redis.Options, len(masters))
 	for i, m := range masters {
 		if m == nil {
-			return nil, configErrorf("master %d: options are nil", i+1)
+			return nil, reason.Configf("master %d: options are nil", i+1)
 		}
 		list[i] = usedOf(m)
 		if err := checkMaster(&list[i]); err != nil {
-			return nil, configErrorf("master %d: %v", i+1, err)
+			return nil, reason.Configf("master %d: %v", i+1, err)
 		}
 		member := node.Members(list[i : i+1])
 		if first, twice := seen[member]; twice {
@@ -311,7 +311,7 @@ func checkMasters(masters []*redis.Options) ([]redis.Options, error) {
 			if m.Dialer != nil { // every Sentinel client has the Addr FailoverClient
 				hint = "; if each has a Dialer to a master of its own, give each an Addr of its own, in a copy of the options"
 			}
-			return nil, configErrorf("master %d has the address of master %d, %s: a quorum needs independent masters%s", i+1, first, list[i].Addr, hint)
+			return nil, reason.Configf("master %d has the address of master %d, %s: a quorum needs independent masters%s", i+1, first, list[i].Addr, hint)
 		}
 		seen[member] = i + 1
 	}

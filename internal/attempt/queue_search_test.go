@@ -1,4 +1,4 @@
-package redlock
+package attempt
 
 import (
 	"cmp"
@@ -67,14 +67,20 @@ type queueSearch struct {
 	asks   askPolicy
 	queue  queueRules
 
-	grant    grant
+	lease    lease
 	list     []*queueProcess
 	mirrors  map[uint32]uint32 // in the list: the same, with nodes 1 and 2 exchanged
 	numbers  map[string]uint32
 	outcomes map[queueStep]queueOutcome // of what was searched before
 }
 
-type waitline = line.Line[*grant, call]
+// lease stands for what a process is granted. Its callers have nothing to say.
+type lease struct{ _ byte }
+
+type (
+	waitline = line.Line[*lease, struct{}]
+	caller   = line.Caller[*lease, struct{}]
+)
 
 // queueRules are the rules that the controls replace.
 type queueRules struct {
@@ -86,7 +92,7 @@ type queueRules struct {
 	acquireAttends bool                                          // and so does an acquire
 	marks          bool                                          // a release leaves the mark
 	endsTurn       bool                                          // a process that leaves the queue leaves its turn
-	until          func(*attempt) instant                        // how long an attempt waits
+	until          func(*Attempt) instant                        // how long an attempt waits
 	callsOn        bool                                          // a process that has its turn is called by the next release, too
 	readersWait    bool                                          // a reader that stands behind a writer is refused
 	readersEnd     bool                                          // the turn of the readers ends when no reader is first any more
@@ -104,7 +110,7 @@ func queueAlgorithm() queueRules {
 		acquireAttends: true,
 		marks:          true,
 		endsTurn:       true,
-		until:          (*attempt).until,
+		until:          (*Attempt).until,
 		callsOn:        true,
 		readersWait:    true,
 		readersEnd:     true,
@@ -117,7 +123,7 @@ func queueAlgorithm() queueRules {
 type queueProcess struct {
 	line     waitline
 	caller   [queueCallers]queueCaller
-	attempt  *attempt // nil for none
+	attempt  *Attempt // nil for none
 	shared   bool     // it is a reader
 	has      bool     // a lease of a reader
 	crowded  bool     // other processes are known to wait
@@ -346,7 +352,7 @@ func (c *queueSearch) check(s queueState) string {
 		if at.line.Has() {
 			writers++
 		}
-		if a := at.attempt; a != nil && a.approach.againAt != 0 && a.nodes[theQueueNode].vote != awaited && c.queue.until(a) > a.approach.againAt {
+		if a := at.attempt; a != nil && a.approach.againAt != 0 && a.Nodes[theQueueNode].Vote != Awaited && c.queue.until(a) > a.approach.againAt {
 			return dawdles
 		}
 	}
@@ -397,7 +403,7 @@ func (c *queueSearch) mirror(number uint32) uint32 {
 	m, ok := c.mirrors[number]
 	if !ok {
 		p := c.list[number].clone()
-		p.attempt.nodes[1], p.attempt.nodes[2] = p.attempt.nodes[2], p.attempt.nodes[1]
+		p.attempt.Nodes[1], p.attempt.Nodes[2] = p.attempt.Nodes[2], p.attempt.Nodes[1]
 		m = c.number(p)
 		c.mirrors[number], c.mirrors[m] = m, number
 	}
@@ -424,7 +430,7 @@ func (s *queueState) isTurn() bool {
 }
 
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
-	c := &queueSearch{nodes: nodes, need: quorum(nodes), callers: callers, block: block}
+	c := &queueSearch{nodes: nodes, need: nodes/2 + 1, callers: callers, block: block}
 	c.rules, c.queue = rules.New(), queueAlgorithm()
 	c.policy = line.Policy{QueuedDelay: 2 * longWait, AskAllEvery: 1, RoomDelay: time.Minute}
 	c.asks = askPolicy{leastPatience: 10, roundPause: 10, retryShare: 10}
@@ -543,7 +549,7 @@ func TestQueueSearchControls(t *testing.T) {
 			c.elsewhere, c.renewals, c.oneByOne, c.queue.callsOn = false, true, true, false
 		}, waitsForEver},
 		{"an attempt goes on waiting for the queue node's answer when that has come", queueSearchOf(3, []int{1, 1}, 1, func(c *queueSearch) { anyOrder(c); c.readers = true }), func(c *queueSearch) {
-			c.queue.until = func(a *attempt) instant {
+			c.queue.until = func(a *Attempt) instant {
 				if w := &a.approach; w.waitsTo != 0 && !w.waited {
 					return w.waitsTo
 				}

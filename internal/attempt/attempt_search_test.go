@@ -1,4 +1,4 @@
-package redlock
+package attempt
 
 import (
 	"errors"
@@ -10,6 +10,7 @@ import (
 	"github.com/d0720281/redlock/chaos/model/search"
 	"github.com/d0720281/redlock/chaos/model/searchtest"
 	"github.com/d0720281/redlock/internal/line"
+	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/rules"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -69,13 +70,13 @@ type attemptSearch struct {
 	patient  bool
 	first    bool // the queue node is asked first
 
-	machines []*attempt
+	machines []*Attempt
 	numbers  map[string]uint16
 	phases   map[[2]phase]bool // the transitions that have occurred
 }
 
 func (c *attemptSearch) model() search.Model[searchState] {
-	c.machines, c.numbers, c.phases = []*attempt{nil}, map[string]uint16{}, map[[2]phase]bool{}
+	c.machines, c.numbers, c.phases = []*Attempt{nil}, map[string]uint16{}, map[[2]phase]bool{}
 	m := search.Model[searchState]{Next: c.next, Check: c.check}
 	for i := range searchNodes {
 		m.Start.node[i].counter = c.clocks[i]
@@ -84,13 +85,13 @@ func (c *attemptSearch) model() search.Model[searchState] {
 }
 
 // number returns the index of a machine's state in the list.
-func (c *attemptSearch) number(a *attempt) uint16 {
+func (c *attemptSearch) number(a *Attempt) uint16 {
 	key := []byte{byte(a.phase), byte(a.fencing.target), byte(a.approach.rounds)}
 	for _, is := range []bool{a.approach.waitsTo != 0, a.approach.waited, a.approach.againAt != 0, a.approach.word.Vetoed, a.approach.Patient} {
 		key = append(key, fmt.Sprint(is)[0])
 	}
-	for _, n := range a.nodes {
-		key = append(key, byte(n.vote), byte(n.knows), byte(n.counter), fmt.Sprint(n.refused)[0], fmt.Sprint(n.pending)[0])
+	for _, n := range a.Nodes {
+		key = append(key, byte(n.Vote), byte(n.knows), byte(n.Counter), fmt.Sprint(n.refused)[0], fmt.Sprint(n.pending)[0])
 	}
 	k, ok := c.numbers[string(key)]
 	if !ok {
@@ -101,31 +102,31 @@ func (c *attemptSearch) number(a *attempt) uint16 {
 }
 
 // step lets an attempt take an event, and sends its requests.
-func (c *attemptSearch) step(s *searchState, k int, e event) {
-	a := &attempt{
-		rules: c.rules, need: c.need, timeout: 1000, useless: 1 << 40,
-		skew:  func(int, instant) (error, bool) { return nil, true },
-		nodes: make([]voter, searchNodes),
+func (c *attemptSearch) step(s *searchState, k int, e Event) {
+	a := &Attempt{
+		Config:  Config{Rules: c.rules, Need: c.need, Timeout: 1000, Skew: func(int, instant) (error, bool) { return nil, true }},
+		Nodes:   make([]Voter, searchNodes),
+		useless: 1 << 40,
 	}
 	policy := defaultAskPolicy
 	policy.roundsAtOnce = 1
-	a.approach = approach{policy: &policy, Strategy: line.Strategy{Patient: c.patient, QueueNodeFirst: c.first}}
+	a.approach = approach{policy: &policy, Way: Way{Strategy: line.Strategy{Patient: c.patient, QueueNodeFirst: c.first}}}
 	before := askingQueueNode
 	if m := c.machines[s.machine[k]]; m != nil {
 		*a = *m
-		a.nodes = slices.Clone(m.nodes)
+		a.Nodes = slices.Clone(m.Nodes)
 		before = a.phase
 	}
 	now := instant(1)
-	if e.what == timeUp {
-		now = a.arm()
+	if e.What == TimeUp {
+		now = a.Arm()
 	}
-	for _, do := range a.step(e, now, nil) {
+	for _, do := range a.Step(e, now, nil) {
 		m := mail{what: toAcquire}
-		if do.op == wire.Raise {
-			m = mail{what: toRaise, counter: int8(do.counter), target: int8(do.target)}
+		if do.Op == wire.Raise {
+			m = mail{what: toRaise, counter: int8(do.Counter), target: int8(do.Target)}
 		}
-		s.node[do.node].mail[k] = m
+		s.node[do.Node].mail[k] = m
 	}
 	if a.phase != before {
 		c.phases[[2]phase{before, a.phase}] = true
@@ -193,7 +194,7 @@ func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)
 					s.floor[k] = max(s.floor[k], int8(b.fencing.target))
 				}
 			}
-			c.step(&s, k, event{what: begun})
+			c.step(&s, k, Event{What: Begun})
 			visit(s, search.Step{Format: "attempt %d begins", A: k})
 		case a == nil:
 		case a.phase == won && !s.done[k]:
@@ -202,11 +203,11 @@ func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)
 			visit(s, search.Step{Format: "attempt %d releases", A: k})
 		case !a.phase.over():
 			before, s := s, s
-			c.step(&s, k, event{what: timeUp, later: make([]instant, searchNodes)})
+			c.step(&s, k, Event{What: TimeUp, Later: make([]instant, searchNodes)})
 			visit(s, search.Step{Format: "attempt %d: its time is up", A: k})
 			if a.phase == askingQueueNode || a.approach.Patient { // otherwise a call changes nothing
 				s := before
-				c.step(&s, k, event{what: called})
+				c.step(&s, k, Event{What: Called})
 				visit(s, search.Step{Format: "attempt %d: the queue node calls", A: k})
 			}
 		}
@@ -264,20 +265,20 @@ func (c *attemptSearch) deliver(s searchState, k, i int, visit func(searchState,
 }
 
 // said converts a node's answer to an event.
-func said(i int, m mail) event {
+func said(i int, m mail) Event {
 	switch m.what {
 	case saysGranted:
-		return event{what: voted, node: i, vote: vote{counter: int64(m.counter), server: fmt.Sprint(i), word: wire.Word{Heard: i == 0}}}
+		return Event{What: Voted, Node: i, Vote: Vote{Counter: int64(m.counter), Server: fmt.Sprint(i), Word: wire.Word{Heard: i == 0}}}
 	case saysRefused:
-		return event{what: voted, node: i, vote: vote{refused: true, err: errHeldByOther, word: wire.Word{Heard: i == 0, Refused: i == 0}}}
+		return Event{What: Voted, Node: i, Vote: Vote{Refused: true, Err: node.ErrHeldByOther, Word: wire.Word{Heard: i == 0, Refused: i == 0}}}
 	case saysRaised:
-		return event{what: raised, node: i}
+		return Event{What: Raised, Node: i}
 	}
-	return event{what: raised, node: i, err: errors.New("not raised")}
+	return Event{What: Raised, Node: i, Err: errors.New("not raised")}
 }
 
 func searchOf(change func(*attemptSearch)) *attemptSearch {
-	c := &attemptSearch{rules: rules.New(), need: quorum(searchNodes), attempts: 2}
+	c := &attemptSearch{rules: rules.New(), need: searchNodes/2 + 1, attempts: 2}
 	change(c)
 	return c
 }
