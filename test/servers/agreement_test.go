@@ -102,6 +102,21 @@ func used(t testing.TB, l *redlock.Locker, resource string) {
 	locktest.Must(t, lease.Unlock(t.Context()))
 }
 
+// neverBeside has a Locker try to take "r" as long as the lease of another one is valid.
+func neverBeside(ctx context.Context, t testing.TB, held *redlock.Lease, l *redlock.Locker) {
+	t.Helper()
+	for ; held.Validity() > 0 && ctx.Err() == nil; time.Sleep(5 * time.Millisecond) {
+		lease, err := l.TryLock(ctx, "r")
+		if left := held.Validity(); err == nil && left > 0 {
+			redistest.Broken(t, fmt.Sprintf("two holders: %v of the first one's validity was left", left))
+			return
+		}
+		if err == nil {
+			_ = lease.Unlock(t.Context())
+		}
+	}
+}
+
 // Two clients see two servers behind one name. The second client is told so, and goes without that server: the two never
 // hold a resource together, whichever masters they lose after that.
 //
@@ -202,17 +217,8 @@ func TestLargerTTLSurvivesAnEmptiedMaster(outer *testing.T) {
 	locktest.WantErr(t, err, redlock.ErrTaken)
 	redistest.Eventually(t, 30*time.Second, func() bool { return strings.Contains(said(), "another client has a TTL of 6s") }, "a warning")
 	locktest.Must(t, errors.Join(w.nodes[1].Kill(), w.nodes[1].Restart()))
-	for {
-		lease, err := small.TryLock(t.Context(), "r")
-		if left := held.Validity(); err == nil && left > 0 {
-			redistest.Broken(t, fmt.Sprintf("two holders: %v of the first one's validity was left", left))
-		}
-		if err == nil {
-			locktest.Must(t, lease.Unlock(t.Context()))
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	neverBeside(t.Context(), t, held, small)
+	used(t, small, "r")
 }
 
 // A client asks for its largest TTL once more, long after the masters have forgotten that it did so before.
@@ -238,17 +244,7 @@ func TestLargerTTLOnceMore(outer *testing.T) {
 	_, err = small.TryLock(t.Context(), "r")
 	locktest.WantErr(t, err, redlock.ErrTaken)
 	locktest.Must(t, errors.Join(w.nodes[1].Kill(), w.nodes[1].Restart()))
-	for held.Validity() > 0 {
-		lease, err := small.TryLock(t.Context(), "r")
-		if left := held.Validity(); err == nil && left > 0 {
-			redistest.Broken(t, fmt.Sprintf("two holders: %v of the first one's validity was left", left))
-			return
-		}
-		if err == nil {
-			_ = lease.Unlock(t.Context())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	neverBeside(t.Context(), t, held, small)
 }
 
 // Replicas come and go, and no master loses its vote. A master that was promoted does.

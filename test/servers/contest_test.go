@@ -70,6 +70,21 @@ func TestTwoServersAndOneCommonMaster(outer *testing.T) {
 	}
 }
 
+// claimTTL is the TTL of the clients of meetingAtA.
+const claimTTL = 3 * time.Second
+
+// meetingAtA returns client x, which has used the masters a and b, and cannot reach c. A client y with the same options, of
+// a, another server for b, and c, hears a first.
+func meetingAtA(t *redistest.T, more ...redlock.Option) (*network, []redlock.Option, *redlock.Locker) {
+	w := newNetwork(t, 4)
+	w.lose("x", "c")
+	w.delay = map[string]time.Duration{"yb": 50 * time.Millisecond, "yc": 50 * time.Millisecond}
+	opts := append(more, redlock.WithTTL(claimTTL), redlock.WithMaxTTL(claimTTL), redlock.WithMasterTimeout(300*time.Millisecond))
+	x := w.locker("x", [3]int{0, 1, 2}, opts...)
+	used(t, x, "of x")
+	return w, opts, x
+}
+
 // Client x has a lease on a and b that it does not renew; it was granted a little less than half a quarantine after the last
 // join. Client y reaches a, too, where the claim of x has to last as long as the lease.
 //
@@ -77,13 +92,7 @@ func TestTwoServersAndOneCommonMaster(outer *testing.T) {
 func TestServerIsInUseAsLongAsALease(outer *testing.T) {
 	t := redistest.Timed(outer)
 	t.Parallel()
-	const ttl = 3 * time.Second
-	w := newNetwork(t, 4)
-	w.lose("x", "c")
-	w.delay = map[string]time.Duration{"yb": 50 * time.Millisecond, "yc": 50 * time.Millisecond} // a answers first
-	opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(300 * time.Millisecond), redlock.WithoutRenewal()}
-	x := w.locker("x", [3]int{0, 1, 2}, opts...)
-	used(t, x, "of x")
+	w, opts, x := meetingAtA(t, redlock.WithoutRenewal())
 	y := w.locker("y", [3]int{0, 3, 2}, opts...)
 	for i := range 3 {
 		used(t, y, fmt.Sprint("of y", i))
@@ -91,22 +100,11 @@ func TestServerIsInUseAsLongAsALease(outer *testing.T) {
 	if _, err := admin.Check(t.Context(), y); !errors.Is(err, reason.OtherServer) {
 		t.Fatalf("got %v: client y has not heard of the server of x", err)
 	}
-	used(t, x, "of x") // a join
-	joined := time.Now()
+	used(t, x, "of x")                  // a join
 	time.Sleep(1400 * time.Millisecond) // less than half of 3.16 s
 	held, err := x.TryLock(t.Context(), "r")
 	locktest.Must(t, err)
-	for held.Validity() > 0 {
-		lease, err := y.TryLock(t.Context(), "r")
-		if left := held.Validity(); err == nil && left > 0 {
-			redistest.Broken(t, fmt.Sprintf("two holders %v after the join: %v of the first one's validity was left", time.Since(joined), left))
-			return
-		}
-		if err == nil {
-			_ = lease.Unlock(t.Context())
-		}
-		time.Sleep(5 * time.Millisecond)
-	}
+	neverBeside(t.Context(), t, held, y)
 }
 
 // The clock of a master was far ahead for a while, when clients of another version joined there. None of them is left.
@@ -136,26 +134,13 @@ func TestVersionOfAClockThatWasAhead(outer *testing.T) {
 func TestServerOfAnIdleClient(outer *testing.T) {
 	t := redistest.Timed(outer)
 	t.Parallel()
-	const ttl = 3 * time.Second
-	w := newNetwork(t, 4)
-	w.lose("x", "c")
-	w.delay = map[string]time.Duration{"yb": 50 * time.Millisecond, "yc": 50 * time.Millisecond} // a answers first
-	opts := []redlock.Option{redlock.WithTTL(ttl), redlock.WithMaxTTL(ttl), redlock.WithMasterTimeout(300 * time.Millisecond)}
-	x := w.locker("x", [3]int{0, 1, 2}, opts...)
-	used(t, x, "of x")
-	time.Sleep(ttl + ttl/5)
+	w, opts, x := meetingAtA(t)
+	time.Sleep(claimTTL + claimTTL/5)
 	held, err := x.TryLock(t.Context(), "r")
 	locktest.Must(t, err)
 	t.Logf("servers at a: %q", redistest.Client(t, w.nodes[0].Addr()).HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "servers").Val())
 	y := w.locker("y", [3]int{0, 3, 2}, opts...)
-	for end := time.Now().Add(2 * ttl); time.Now().Before(end) && held.Validity() > 0; time.Sleep(5 * time.Millisecond) {
-		lease, err := y.TryLock(t.Context(), "r")
-		if left := held.Validity(); err == nil && left > 0 {
-			redistest.Broken(t, fmt.Sprintf("two holders: %v of the first one's validity was left", left))
-			return
-		}
-		if err == nil {
-			_ = lease.Unlock(t.Context())
-		}
-	}
+	ctx, cancel := context.WithTimeout(t.Context(), 2*claimTTL)
+	defer cancel()
+	neverBeside(ctx, t, held, y)
 }
