@@ -408,6 +408,9 @@ func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Re
 // requests. If the node must not be asked any more over this connection, takeLocked returns the
 // reason.
 func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now clock.Instant, out *outcomes) (failure error) {
+	for i, r := range f.batch {
+		println("TAKE", now, n.index, r.function(), r.resent, replies[i].Code, replies[i].Counter, r.Key.traffic[n.index].deadBy, r.Key.traffic[n.index].denied)
+	}
 	standing := n.standing.Load()
 	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)
 	for i, r := range f.batch {
@@ -442,6 +445,8 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 			n.settleLocked(r, rep.Err, now)
 		case r.Op.Wants() && rep.HasKey():
 			r.Key.traffic[n.index].counter = rep.Counter
+		case r.Op == wire.Acquire && rep.Code == wire.Busy && r.Key.traffic[n.index].deadBy == 0: // no request was lost
+			r.Key.traffic[n.index].denied = taken
 		}
 		if r.Op.Wants() {
 			n.refusedLocked(r, answer, whole, now)
@@ -476,7 +481,8 @@ func (n *Node) refusedLocked(r *Request, why error, whole bool, now clock.Instan
 // isNeedless reports whether the node has nothing to release: it has refused the attempt. The release of
 // a lease takes the process out of the queue all the same.
 func (n *Node) isNeedless(r *Request) bool {
-	return r.Op == wire.Release && r.Key.traffic[n.index].denied == undone && (r.Process == "" || r.Target == 0)
+	denied := r.Key.traffic[n.index].denied
+	return r.Op == wire.Release && (r.Process == "" && denied == taken || denied == undone && (r.Process == "" || r.Target == 0))
 }
 
 // isDoubtful reports whether a release is perhaps not needed.

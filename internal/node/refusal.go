@@ -79,13 +79,14 @@ func lastingAtFirst(err error) error {
 	return reason.Unsupported
 }
 
-// denial says what a master that answered an acquire with an error has done of the request.
+// denial says what a master that refused an acquire has done of the request.
 type denial uint8
 
 const (
 	notDenied denial = iota
 	undone           // nothing: no release is needed
 	doubtful         // perhaps a part: another program answered for the master
+	taken            // nothing: another holder has the key; the queue node is told of the end all the same
 )
 
 // denialBy returns what a server's error says of an acquire. A proxy may have passed the request on

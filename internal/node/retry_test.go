@@ -354,6 +354,8 @@ func TestReleaseOfWhatWasRefused(t *testing.T) {
 		{"undone", undone, "", 0, false, false, 0},
 		{"undone, an attempt at the queue node", undone, "inbox", 0, false, false, 0},
 		{"undone, a lease at the queue node", undone, "inbox", 64, false, true, 0},
+		{"taken", taken, "", 0, false, false, 0},
+		{"taken, at the queue node", taken, "inbox", 0, false, true, 0},
 		{"doubtful", doubtful, "", 0, false, true, 0},
 		{"doubtful, and the node refuses everything", doubtful, "", 0, true, false, 1},
 	} {
@@ -370,6 +372,15 @@ func TestReleaseOfWhatWasRefused(t *testing.T) {
 		f := n.flightLocked(now, &link{knows: make(map[*wire.Script]bool), heard: now}, new(outcomes))
 		if sent := f != nil && len(f.batch) == 1; sent != test.sent || len(n.retries.list) != test.retries {
 			t.Errorf("%s: got it sent: %v, and %d releases to repeat; want %v, %d", test.name, sent, len(n.retries.list), test.sent, test.retries)
+		}
+	}
+	for lost, want := range map[clock.Instant]denial{0: taken, clock.Instant(time.Hour): notDenied} { // an acquire before, which may arrive yet
+		n := idle(t, 1).nodes[0]
+		r, _ := releaseFor(n, clock.Instant(time.Hour))
+		r.Op, r.Key.traffic[0].deadBy = wire.Acquire, lost
+		n.takeLocked(new(link), &flight{batch: []*Request{r}}, []Reply{{Code: wire.Busy}}, false, clock.Instant(time.Hour), new(outcomes))
+		if got := r.Key.traffic[0].denied; got != want {
+			t.Errorf("BUSY, another acquire lost until %v: got %d, want %d", lost, got, want)
 		}
 	}
 }

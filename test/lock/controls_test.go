@@ -306,7 +306,7 @@ func lateDelete(c *trial) {
 	c.Nodes[0].Latency(0, 0)
 	c.Nodes[0].BreakOff()
 	wait()
-	c.at(60 * time.Millisecond)
+	c.at(110 * time.Millisecond) // the releases have come back
 	c.Each(func(n *virtual.Node) { n.Latency(0, 0); locktest.Erase(n) }, 1, 2)
 	c.without([]int{2}, holder)
 	c.at(300 * time.Millisecond)
