@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -42,11 +44,12 @@ func TestUsers(t *testing.T) {
 	if got := read(t, "compose/users.acl"); got != want {
 		t.Errorf("compose/users.acl: got %q, want %q", got, want)
 	}
-	if got := secret(t, "users.acl"); got != want {
-		t.Errorf("kubernetes/masters.yaml: got %q, want %q", got, want)
+	secret := the[corev1.Secret](t, build(t, "base"), "Secret")
+	if got := string(secret.Data["users.acl"]); got != want {
+		t.Errorf("kubernetes/base/users.acl: got %q, want %q", got, want)
 	}
-	if !strings.Contains(user, ">"+password+" ") || secret(t, "password") != password {
-		t.Errorf("got password %q in the Secret, want %q as in %q", secret(t, "password"), password, user)
+	if got := string(secret.Data["password"]); !strings.Contains(user, ">"+password+" ") || got != password {
+		t.Errorf("got password %q in the Secret, want %q as in %q", got, password, user)
 	}
 }
 
@@ -163,7 +166,7 @@ const tooSlow = 69
 
 // run runs redlock with a command line of some file: what comes after -- there is replaced. It
 // tries again while the masters are too slow, ten times at most.
-func run(t testing.TB, addrs, args []string) {
+func run(t testing.TB, addrs, args []string, env ...string) {
 	t.Helper()
 	path, err := command()
 	if err != nil {
@@ -180,7 +183,7 @@ func run(t testing.TB, addrs, args []string) {
 	}
 	for try := 1; ; try++ {
 		cmd := exec.CommandContext(t.Context(), path, args...)
-		cmd.Env = append(os.Environ(), "REDLOCK_MASTERS="+strings.Join(addrs, ","), "REDLOCK_PASSWORD="+password)
+		cmd.Env = append(slices.Concat(os.Environ(), env), "REDLOCK_MASTERS="+strings.Join(addrs, ","), "REDLOCK_PASSWORD="+password)
 		out, err := cmd.CombinedOutput()
 		switch {
 		case err == nil:

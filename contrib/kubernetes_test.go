@@ -1,188 +1,153 @@
 package contrib_test
 
 import (
-	"errors"
 	"fmt"
-	"io"
+	"maps"
+	"os"
+	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
-	"go.yaml.in/yaml/v3"
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"sigs.k8s.io/kustomize/api/krusty"
+	"sigs.k8s.io/kustomize/kyaml/filesys"
+	"sigs.k8s.io/yaml"
 
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// node is a part of a manifest.
-type node map[string]any
-
-// at returns the value at a path of keys, and of indexes of lists; nil if there is none.
-func (n node) at(path ...any) any {
-	var v any = map[string]any(n)
-	for _, p := range path {
-		switch key := p.(type) {
-		case string:
-			m, _ := v.(map[string]any)
-			v = m[key]
-		case int:
-			list, _ := v.([]any)
-			if key >= len(list) {
-				return nil
-			}
-			v = list[key]
-		}
-	}
-	return v
-}
-
-func (n node) text(path ...any) string { return fmt.Sprint(n.at(path...)) }
-
-func (n node) list(path ...any) (list []string) {
-	values, _ := n.at(path...).([]any)
-	for _, v := range values {
-		list = append(list, fmt.Sprint(v))
-	}
-	return list
-}
-
-// manifests is the objects of a kind in a file.
-func manifests(t testing.TB, path, kind string) (found []node) {
+// build returns the objects of an overlay in kubernetes/, by kind and name, as "kubectl kustomize" makes them.
+func build(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
-	for d := yaml.NewDecoder(strings.NewReader(read(t, path))); ; {
-		var object map[string]any
-		err := d.Decode(&object)
-		if errors.Is(err, io.EOF) {
-			break
+	built, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), filepath.Join("kubernetes", dir))
+	if err != nil {
+		t.Fatalf("%s: %v", dir, err)
+	}
+	objects := make(map[string][]byte)
+	for _, r := range built.Resources() {
+		if got := r.GetNamespace(); got != "redlock" {
+			t.Errorf("%s: %s is in the namespace %q, want redlock", dir, r.CurId(), got)
 		}
+		text, err := r.AsYAML()
 		if err != nil {
-			t.Fatalf("%s: %v", path, err)
+			t.Fatal(err)
 		}
-		if object["kind"] == kind {
-			found = append(found, node(object))
-		}
+		objects[r.GetKind()+"/"+r.GetName()] = text
 	}
-	if len(found) == 0 {
-		t.Fatalf("%s: got no %s, want one", path, kind)
-	}
-	return found
+	return objects
 }
 
-const (
-	mastersFile = "kubernetes/masters.yaml"
-	initFile    = "kubernetes/init.yaml"
-	cronFile    = "kubernetes/cronjob.yaml"
-)
-
-func secret(t testing.TB, key string) string {
+// the returns the only object of a kind, or of "kind/name". A field that the kind does not have fails the test.
+func the[T any](t testing.TB, objects map[string][]byte, name string) (object T) {
 	t.Helper()
-	return manifests(t, mastersFile, "Secret")[0].text("stringData", key)
+	found := slices.DeleteFunc(slices.Collect(maps.Keys(objects)), func(n string) bool { return n != name && !strings.HasPrefix(n, name+"/") })
+	if len(found) != 1 {
+		t.Fatalf("got %q, want one %s", found, name)
+	}
+	if err := yaml.UnmarshalStrict(objects[found[0]], &object); err != nil {
+		t.Fatalf("%s: %v", name, err)
+	}
+	return object
 }
 
-// want checks single values of an object.
-func (n node) want(t testing.TB, values map[string]any) {
+func file[T any](t testing.TB, name string) T {
 	t.Helper()
-	for path, want := range values {
-		var keys []any
-		for part := range strings.SplitSeq(path, "/") {
-			if n, err := strconv.Atoi(part); err == nil {
-				keys = append(keys, n)
-			} else {
-				keys = append(keys, part)
+	return the[T](t, map[string][]byte{name: []byte(read(t, "kubernetes/"+name))}, name)
+}
+
+// Each overlay has masters that fail apart, with what the library wants of a master, and tells clients all of them.
+func TestKubernetesMasters(t *testing.T) {
+	withTLS := t.TempDir() // of five
+	here, err := filepath.Abs("kubernetes")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if withTLS, err = filepath.Rel(here, withTLS); err != nil {
+		t.Fatal(err)
+	}
+	back, err := filepath.Rel(filepath.Join(here, withTLS), here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := fmt.Sprintf("resources: [%s/five]\ncomponents: [%s/tls]\n", back, back)
+	if err := os.WriteFile(filepath.Join(here, withTLS, "kustomization.yaml"), []byte(overlay), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for dir, n := range map[string]int{"base": 3, "five": 5, "one-machine": 3, withTLS: 5} {
+		objects := build(t, dir)
+		set, service := the[appsv1.StatefulSet](t, objects, "StatefulSet"), the[corev1.Service](t, objects, "Service")
+		clients := the[corev1.ConfigMap](t, objects, "ConfigMap/redlock").Data
+		var names []string
+		for i := range n {
+			names = append(names, fmt.Sprintf("%s-%d.%s.redlock.svc:6379", set.Name, i, service.Name))
+		}
+		spec := set.Spec.Template.Spec
+		server, votes := spec.Containers[0], spec.Containers[1]
+		apart := spec.Affinity != nil && spec.Affinity.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution[0].TopologyKey == "kubernetes.io/hostname"
+		allow := the[networkingv1.NetworkPolicy](t, objects, "NetworkPolicy").Spec
+		for what, is := range map[string]bool{
+			"as many pods as masters":                          int(*set.Spec.Replicas) == n && clients["REDLOCK_MASTERS"] == strings.Join(names, ","),
+			"pods with names, also before they are ready":      set.Spec.ServiceName == service.Name && service.Spec.ClusterIP == "None" && service.Spec.PublishNotReadyAddresses,
+			"all pods at once, as none is ready before":        set.Spec.PodManagementPolicy == appsv1.ParallelPodManagement,
+			"no restart by kubectl apply":                      set.Spec.UpdateStrategy.Type == appsv1.OnDeleteStatefulSetStrategyType,
+			"masters on machines of their own":                 apart == (dir != "one-machine"),
+			"one drained at a time":                            the[policyv1.PodDisruptionBudget](t, objects, "PodDisruptionBudget").Spec.MaxUnavailable.IntValue() == 1,
+			"data on a volume":                                 server.VolumeMounts[0].MountPath == "/data" && set.Spec.VolumeClaimTemplates[0].Name == server.VolumeMounts[0].Name,
+			"a probe that asks for this master":                slices.Contains(votes.Env, corev1.EnvVar{Name: "REDLOCK_SELF", Value: "$(POD)" + strings.TrimPrefix(names[0], set.Name+"-0")}),
+			"the port for masters and clients alone":           len(allow.Ingress) == 1 && allow.Ingress[0].Ports[0].Port.IntValue() == 6379 && len(allow.Ingress[0].From) == 2,
+			"the configuration of compose":                     the[corev1.ConfigMap](t, objects, "ConfigMap/redlock-server").Data["redis.conf"] == read(t, "compose/redis.conf"),
+			"TLS for servers, their probe and clients or none": slices.Contains(server.Command, "--tls-port") == (dir == withTLS) && slices.Contains(server.ReadinessProbe.Exec.Command, "--tls") == (dir == withTLS) && (clients["REDLOCK_TLS"] == "true") == (dir == withTLS),
+		} {
+			if !is {
+				t.Errorf("%s: want %s", dir, what)
 			}
 		}
-		if got := n.at(keys...); fmt.Sprint(got) != fmt.Sprint(want) {
-			t.Errorf("%s %s: %s: got %v, want %v", n.text("kind"), n.text("metadata", "name"), path, got, want)
-		}
 	}
 }
 
-// There are five masters that fail apart, with what the library wants of a master.
-func TestKubernetesMasters(t *testing.T) {
-	sets := manifests(t, mastersFile, "StatefulSet")
-	if len(sets) != 5 {
-		t.Errorf("got %d StatefulSets, want 5", len(sets))
-	}
-	label := fmt.Sprint(map[string]any{"app": "redlock-master"})
-	for i, s := range sets {
-		name := fmt.Sprint("redlock-", i+1)
-		pod := "spec/template/spec/"
-		s.want(t, map[string]any{
-			"metadata/name":                 name,
-			"spec/replicas":                 1,
-			"spec/serviceName":              manifests(t, mastersFile, "Service")[0].at("metadata", "name"),
-			"spec/updateStrategy/type":      "OnDelete", // or all five would restart with one kubectl apply
-			"spec/selector/matchLabels":     map[string]any{"app": "redlock-master", "master": fmt.Sprint(i + 1)},
-			"spec/template/metadata/labels": map[string]any{"app": "redlock-master", "master": fmt.Sprint(i + 1)},
-			pod + "affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/topologyKey":               "kubernetes.io/hostname",
-			pod + "affinity/podAntiAffinity/requiredDuringSchedulingIgnoredDuringExecution/0/labelSelector/matchLabels": label,
-			pod + "containers/0/command":                          []any{"redis-server", "/etc/redis/redis.conf"},
-			pod + "containers/0/volumeMounts/0/mountPath":         "/data",
-			pod + "containers/0/volumeMounts/0/name":              "data",
-			"spec/volumeClaimTemplates/0/metadata/name":           "data",
-			"spec/volumeClaimTemplates/0/spec/accessModes":        []any{"ReadWriteOnce"},
-			pod + "containers/0/readinessProbe/exec/command":      []any{"redis-cli", "--user", "redlock", "ping"},
-			pod + "containers/0/env/0/valueFrom/secretKeyRef/key": "password",
-		})
-	}
-	if got, want := manifests(t, mastersFile, "ConfigMap")[0].text("data", "redis.conf"), read(t, "compose/redis.conf"); got != want {
-		t.Errorf("redis.conf: got %q, want that of compose: %q", got, want)
-	}
-	manifests(t, mastersFile, "PodDisruptionBudget")[0].want(t, map[string]any{"spec/maxUnavailable": 1, "spec/selector/matchLabels": label})
-	manifests(t, mastersFile, "Service")[0].want(t, map[string]any{"spec/clusterIP": "None", "spec/selector": label, "spec/publishNotReadyAddresses": true})
-}
-
-// The jobs name all masters, and their command lines are taken by the command.
+// The command lines of probe and jobs are taken by the command, with the environment that clients have.
 func TestKubernetesJobs(outer *testing.T) {
 	t := redistest.Timed(outer)
 	t.Parallel()
-	var names []string
-	service := manifests(t, mastersFile, "Service")[0]
-	for _, s := range manifests(t, mastersFile, "StatefulSet") {
-		names = append(names, fmt.Sprintf("%s-0.%s.%s.svc:%s", s.text("metadata", "name"), service.text("metadata", "name"), s.text("metadata", "namespace"), service.text("spec", "ports", 0, "port")))
+	objects := build(t, "five")
+	votes := the[appsv1.StatefulSet](t, objects, "StatefulSet").Spec.Template.Spec.Containers[1]
+	bootstrap := file[batchv1.Job](t, "init.yaml").Spec.Template
+	cron := file[batchv1.CronJob](t, "cronjob.yaml").Spec
+	nightly := cron.JobTemplate.Spec.Template
+	var env []string
+	for name, value := range the[corev1.ConfigMap](t, objects, "ConfigMap/redlock").Data {
+		env = append(env, name+"="+value)
 	}
-	bootstrap, cron := manifests(t, initFile, "Job")[0], manifests(t, cronFile, "CronJob")[0]
-	for i, s := range manifests(t, mastersFile, "StatefulSet") { // the sidecar asks for the pod's own master
-		var sidecar node = s.at("spec", "template", "spec", "containers", 1).(map[string]any)
-		sidecar.want(t, map[string]any{"env/0/name": "REDLOCK_MASTERS", "env/0/value": strings.Join(names, ","), "env/1/name": "REDLOCK_PASSWORD"})
-		probe := sidecar.list("readinessProbe", "exec", "command")
-		if len(probe) < 3 || probe[0] != "/redlock" || probe[1] != "doctor" || probe[2] != names[i] {
-			t.Errorf("got probe %q, want redlock doctor for %s", probe, names[i])
-		}
-		if i == 0 {
-			_, addrs := servers(t, 5)
-			probe[2] = addrs[0]
-			run(t, addrs, append(probe[1:], "--wait", "1m")) // instead of again and again
-			run(t, addrs, []string{"acquire", "k", "--ttl", "11s", "--max-ttl", "11s", "--user", "redlock"})
-			run(t, addrs, probe[1:]) // the pod stays ready, although there is a warning about max-ttl
-			if got := sidecar.list("args"); len(got) < 2 || got[0] != "watch" {
-				t.Errorf("got %q, want watch", got)
-			}
+	for _, c := range []corev1.Container{votes, bootstrap.Spec.Containers[0], nightly.Spec.Containers[0]} {
+		if c.EnvFrom[0].ConfigMapRef.Name != "redlock" || c.Env[0].Name != "REDLOCK_PASSWORD" || c.Env[0].ValueFrom.SecretKeyRef.Key != "password" {
+			t.Errorf("%s: got %+v, %+v, want the masters and the password", c.Name, c.EnvFrom, c.Env)
 		}
 	}
-	containers := []node{
-		bootstrap.at("spec", "template", "spec", "containers", 0).(map[string]any),
-		cron.at("spec", "jobTemplate", "spec", "template", "spec", "containers", 0).(map[string]any),
+	if bootstrap.Labels["redlock-client"] != "true" || nightly.Labels["redlock-client"] != "true" {
+		t.Error("a job lacks the label that the NetworkPolicy asks for")
 	}
-	for _, c := range containers {
-		c.want(t, map[string]any{
-			"env/0/name": "REDLOCK_MASTERS", "env/0/value": strings.Join(names, ","),
-		})
-		if got, want := c.text("env", 1, "name"), "REDLOCK_PASSWORD"; got != want {
-			t.Errorf("got %s, want %s", got, want)
-		}
+	probe, args := votes.ReadinessProbe.Exec.Command, nightly.Spec.Containers[0].Args
+	if probe[0] != "/redlock" || votes.Args[0] != "watch" {
+		t.Errorf("got probe %q, and %q, want redlock doctor and watch", probe, votes.Args)
 	}
-	args := containers[1].list("args")
-	if i := slices.Index(args, "--at-least"); i < 0 || args[i+1] != "5m" || cron.text("spec", "startingDeadlineSeconds") != "300" {
+	if i := slices.Index(args, "--at-least"); i < 0 || args[i+1] != "5m" || *cron.StartingDeadlineSeconds != 300 {
 		t.Errorf("got %q, want a lock that is held for as long as another pod may be late", args)
 	}
-	cron.want(t, map[string]any{"spec/jobTemplate/spec/backoffLimit": 0, "spec/jobTemplate/spec/template/spec/restartPolicy": "Never"})
-	_, addrs := servers(t, 5)
-	for _, c := range containers { // in this order: without the first, the second would find masters without votes
-		args := c.list("args")
-		if !slices.Contains(args, "redlock") {
-			t.Errorf("%q: got no user, want redlock", args)
-		}
-		run(t, addrs, args)
+	if *cron.JobTemplate.Spec.BackoffLimit != 0 || nightly.Spec.RestartPolicy != corev1.RestartPolicyNever {
+		t.Error("got a job that is repeated")
 	}
+
+	_, addrs := servers(t, 5)
+	self := append(env, "REDLOCK_SELF="+addrs[0])
+	run(t, addrs, append(slices.Clone(probe[1:]), "--wait", "1m"), self...) // instead of again and again
+	run(t, addrs, []string{"acquire", "k", "--ttl", "11s", "--max-ttl", "11s"}, env...)
+	run(t, addrs, probe[1:], self...) // the pod stays ready, although there is a warning about max-ttl
+	_, addrs = servers(t, 5)
+	run(t, addrs, bootstrap.Spec.Containers[0].Args, env...) // without it, the next would find masters without votes
+	run(t, addrs, args, env...)
 }

@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,7 @@ A master that restarted is in quarantine from the first time that a client reach
 
 If no lock can be had, the first line says why. Without -v redlock shows what is not well, and counts what is. With --locks it also shows the locks that are held and their owners, as redlock list does. If a majority of the masters restarts at once, these owners can lose their locks.
 
-Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password, rights or the list of masters. With MASTERs only the findings about these count: 0 or 1. With --ignore-warnings 1 is for failures alone: a probe that asks whether a master has a vote needs that.`
+Exit code: 0 if there is nothing worse than a notice or an unknown, 1 if there is, 69 if no quorum of masters has a vote, and 78 if that is for TLS, a password, rights or the list of masters. With MASTERs, or a master in $REDLOCK_SELF, only the findings about these count: 0 or 1. With --ignore-warnings 1 is for failures alone: a probe that asks whether a master has a vote needs that.`
 
 const doctorExamples = `  redlock doctor
   redlock doctor 10.0.0.1:6379 --wait 1m   # behind the start of that master`
@@ -44,6 +45,9 @@ type doctor struct {
 	lenient bool
 }
 
+// selfEnv has the master that counts without MASTERs: a probe of Kubernetes has no variables in its command.
+const selfEnv = "REDLOCK_SELF"
+
 func newDoctor() *cobra.Command {
 	var d doctor
 	cmd := &cobra.Command{Use: "doctor [MASTER...] [flags]", Short: "Say what is wrong with the masters", Long: doctorHelp, Example: doctorExamples}
@@ -57,6 +61,9 @@ func newDoctor() *cobra.Command {
 }
 
 func (d *doctor) run(ctx context.Context, only []string) error {
+	if self := os.Getenv(selfEnv); self != "" && len(only) == 0 {
+		only = []string{self}
+	}
 	for i, addr := range only {
 		if o, err := address.Parse([]string{addr}); err == nil { // a URL, too
 			addr = o[0].Addr
