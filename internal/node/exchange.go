@@ -408,9 +408,6 @@ func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Re
 // requests. If the node must not be asked any more over this connection, takeLocked returns the
 // reason.
 func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now clock.Instant, out *outcomes) (failure error) {
-	for i, r := range f.batch {
-		println("TAKE", now, n.index, r.function(), r.resent, replies[i].Code, replies[i].Counter, r.Key.traffic[n.index].deadBy, r.Key.traffic[n.index].denied)
-	}
 	standing := n.standing.Load()
 	voidForAll, voidForGrants := standing.Void(now, false), standing.Void(now, true)
 	for i, r := range f.batch {
