@@ -22,7 +22,7 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-var schedules = flag.Int("schedules", 0, "how many schedules TestVirtualSchedules tries; 0: 6, or 40 with REDLOCK_LONG=yes")
+var schedules = flag.Int("schedules", 0, "how many schedules TestVirtualSchedules tries; 0: 2, or 6 with REDLOCK_LONG=once and 40 with REDLOCK_LONG=yes")
 
 // inBubble runs f on fakes, in virtual time, and then ends what is left.
 func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
@@ -113,7 +113,11 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, change func(client int,
 // Source: ALGORITHM section 13; SCENARIOS row 65 and the targets.
 func TestVirtualSchedules(t *testing.T) {
 	redistest.TakesSeconds(t)
-	n := cmp.Or(*schedules, redistest.Rounds(6, 40))
+	n := redistest.Rounds(6, 40)
+	if !redistest.Once() {
+		n = 2
+	}
+	n = cmp.Or(*schedules, n)
 	first := anySeed()
 	var next, operations, faults, failed atomic.Int64
 	var mu sync.Mutex

@@ -30,7 +30,7 @@ func newLocker(t testing.TB, l *redlock.Locker, minHold time.Duration, opts ...r
 func TestVirtualAtOneMoment(t *testing.T) {
 	redistest.TakesSeconds(t)
 	for _, machines := range []int{2, 3, 7} {
-		for seed := range uint64(20) {
+		for seed := range uint64(redistest.Rounds(6, 50)) {
 			locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
 				var all []*jobs.Locker
 				for range machines {

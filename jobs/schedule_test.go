@@ -190,7 +190,7 @@ func TestVirtualSchedules(t *testing.T) {
 		seeds   int
 		control bool
 	}{
-		"RunAt":                   {do: runAt, seeds: redistest.Rounds(2, 50)},
+		"RunAt":                   {do: runAt, seeds: redistest.Rounds(1, 50)},
 		"RunWithPermitAt":         {do: runWithPermitAt, seeds: redistest.Rounds(1, 5)},
 		"control: the lock alone": {do: runWithoutDue, hold: time.Second, seeds: 10, control: true},
 	} {

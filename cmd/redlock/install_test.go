@@ -27,7 +27,7 @@ var modules = map[string]string{".": module, "redlockprom": module + "/redlockpr
 // runs the command.
 func TestInstall(t *testing.T) {
 	t.Parallel()
-	redistest.TakesSeconds(t)
+	redistest.OnlyOnce(t, "go loads all packages once more")
 	r := release(t)
 	bin := t.TempDir()
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestInstall(t *testing.T) {
 // go.mod of the nested modules, without their replace. As TestInstall the test loads all packages; with
 // REDLOCK_INSTALL set it also compiles them, and runs the test of the program.
 func TestImporter(t *testing.T) {
-	redistest.TakesSeconds(t)
+	redistest.OnlyOnce(t, "go loads all packages once more")
 	r := release(t)
 	get := []string{"get"}
 	for dir, path := range modules {

@@ -42,11 +42,18 @@ func IsRedisBefore(t testing.TB, major, minor int) bool {
 	return masters.IsRedisBefore(binary, major, minor)
 }
 
-// longEnv makes tests run at full length. CI and make chaos set it.
+// longEnv runs more than go test ./... does by itself: "once" what takes long, as CI does; "yes" all tests at full length, too,
+// as each night and make chaos do.
 const longEnv = "REDLOCK_LONG"
 
+// once is the value of longEnv with which tests that take long run, at the length they have by default.
+const once = "once"
+
 // Long reports whether tests run at full length: with REDLOCK_LONG=yes, and not with -short.
-func Long() bool { return os.Getenv(longEnv) != "" && !testing.Short() }
+func Long() bool { return Once() && os.Getenv(longEnv) != once }
+
+// Once reports whether tests that take long run: with REDLOCK_LONG=once or yes, and not with -short.
+func Once() bool { return os.Getenv(longEnv) != "" && !testing.Short() }
 
 // Rounds returns how often a test repeats what is random, or how large it is: few by default, many if it is [Long].
 func Rounds(few, many int) int {
@@ -56,11 +63,19 @@ func Rounds(few, many int) int {
 	return few
 }
 
-// OnlyLong skips a test that takes long, unless tests are [Long].
+// OnlyLong skips a test that takes minutes, unless tests are [Long].
 func OnlyLong(t testing.TB) {
 	t.Helper()
 	if !Long() {
-		t.Skip("takes long: " + longEnv + "=yes runs it")
+		t.Skip("takes minutes: " + longEnv + "=yes runs it")
+	}
+}
+
+// OnlyOnce skips a test unless tests that take long run. Why says what takes so long, or which faster test shows the same.
+func OnlyOnce(t testing.TB, why string) {
+	t.Helper()
+	if !Once() {
+		t.Skip("takes long: " + longEnv + "=" + once + " runs it; " + why)
 	}
 }
 

@@ -24,14 +24,14 @@ func TestCase(outer *testing.T) {
 	}
 	t := redistest.Timed(outer)
 	if caseRuns++; name != "steady" {
-		standStill(300 * time.Millisecond)
+		standStill(100 * time.Millisecond)
 	}
 	switch {
 	case name == "always":
 		t.Error("the assumption does not hold")
 	case name == "subtest" || name == "vanishes" && caseRuns == 1:
 		t.Run("of a/part", func(t *redistest.T) {
-			standStill(300 * time.Millisecond)
+			standStill(100 * time.Millisecond)
 			if caseRuns == 1 {
 				t.Fatal("the assumption does not hold")
 			}

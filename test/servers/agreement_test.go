@@ -230,10 +230,10 @@ func TestLargerTTLOnceMore(outer *testing.T) {
 	w := newNetwork(t, 3)
 	w.lose("l", "c")
 	w.lose("s", "a")
-	large := w.locker("l", [3]int{0, 1, 2}, redlock.WithMaxTTL(6*time.Second), redlock.WithTTL(6*time.Second), redlock.WithoutRenewal(), redlock.WithMasterTimeout(250*time.Millisecond))
+	large := w.locker("l", [3]int{0, 1, 2}, redlock.WithMaxTTL(3*time.Second), redlock.WithTTL(3*time.Second), redlock.WithoutRenewal(), redlock.WithMasterTimeout(250*time.Millisecond))
 	small := w.locker("s", [3]int{0, 1, 2}, redlock.WithMaxTTL(time.Second), redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
 	used(t, large, "r")
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+	for end := time.Now().Add(7500 * time.Millisecond); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		lease, err := large.TryLock(t.Context(), "other", redlock.WithTTL(time.Second))
 		locktest.Must(t, err)
 		locktest.Must(t, lease.Unlock(t.Context()))

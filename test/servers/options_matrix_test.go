@@ -323,6 +323,7 @@ func (c *cell) connected(g *gate, i int) bool {
 
 // Each option of NewFromOptions is run against real servers in each trouble, for both connections of a
 // Locker. One master in trouble is not noticed by callers. Of all masters, the error says what it is.
+// Unless tests that take long run, one column is in each trouble, and each other one in one.
 func TestOptionsMatrix(outer *testing.T) {
 	t := redistest.Timed(outer)
 	redistest.Server(t)
@@ -351,8 +352,11 @@ func TestOptionsMatrix(outer *testing.T) {
 	reasons := make(map[string]int)
 	var running sync.WaitGroup
 	room := make(chan struct{}, 32)
-	for _, col := range columns(t, ca, func(addr string) string { return startSentinel(t, addr) }) {
+	for i, col := range columns(t, ca, func(addr string) string { return startSentinel(t, addr) }) {
 		for tr := well; tr < troubles; tr++ {
+			if tr != trouble(i)%troubles && i != 1 && !redistest.Once() {
+				continue
+			}
 			for _, all := range []bool{false, true} {
 				c := &cell{t: t, number: cells + skipped, column: col, trouble: tr, all: all, servers: servers, ca: ca}
 				if why := c.notApplicable(); why != "" {

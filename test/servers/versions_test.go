@@ -109,7 +109,7 @@ func buildFormer(t testing.TB) string {
 func TestFormerClientBesideThePresentOne(outer *testing.T) {
 	t := redistest.Timed(outer)
 	redistest.Server(t)
-	redistest.TakesSeconds(t)
+	redistest.OnlyOnce(t, "it compiles a former revision")
 	if runtime.GOOS != "linux" {
 		t.Skip("no clock that processes share")
 	}
