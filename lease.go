@@ -90,8 +90,8 @@ func (le *hold) context() context.Context {
 	le.grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	if le.ctx == nil {
-		ctx, cancel := context.WithCancelCause(&leaseContext{context.WithoutCancel(le.parent), le})
-		le.ctx, le.cancelCtx = ctx, cancel
+		ctx, cancel := context.WithCancelCause(context.WithoutCancel(le.parent))
+		le.ctx, le.cancelCtx = &leaseContext{ctx, le, cancel}, cancel
 		switch {
 		case le.over != nil:
 			cancel(le.over)
@@ -158,8 +158,9 @@ func (le *Lease) Validity() time.Duration {
 // context that the lease was acquired with, but neither its cancellation nor its deadline, which
 // applied to the wait.
 //
-// The context ends without any I/O. After a suspend of the machine it can end up to a second late;
-// Validity is exact even then.
+// The context ends without any I/O. Its Err looks at the clock, and returns nil at no moment after the end. Done is closed
+// when a goroutine of the library runs next, or by Err: after a suspend of the machine it can be closed up to a second late. A
+// context derived from it ends when Done is closed.
 //
 // Source: ALGORITHM section 7.
 func (le *Lease) Context() context.Context { return le.made().context() }
@@ -236,13 +237,13 @@ func (g *grant) windDown() (idle <-chan struct{}) {
 }
 
 func (le *hold) within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
-	inner, end := context.WithCancelCause(&leaseContext{ctx, le})
+	inner, end := context.WithCancelCause(ctx)
 	leaseCtx := le.context()
 	stop := context.AfterFunc(leaseCtx, func() { end(context.Cause(leaseCtx)) })
 	if leaseCtx.Err() != nil {
 		end(context.Cause(leaseCtx)) // before within returns
 	}
-	return inner, func() {
+	return &leaseContext{inner, le, end}, func() {
 		stop()
 		end(nil)
 	}
@@ -428,11 +429,43 @@ func run(after []func()) {
 	}
 }
 
-// leaseContext is the parent of the contexts of a lease. It has the caller's values, and the
-// lease itself for re-entry: its Value for the key pool is the leaseContext.
+// leaseContext is a context of a lease. It has the caller's values, and the lease itself for re-entry: its Value for the
+// key pool is the leaseContext.
 type leaseContext struct {
 	context.Context
 	lease *hold
+	end   context.CancelCauseFunc // ends Context
+}
+
+// Err ends the context if that is due by the clock: the goroutine that does so otherwise may not have run yet.
+//
+// Source: ALGORITHM section 7.
+func (c *leaseContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	if over := c.lease.expire(); over != nil {
+		c.end(over)
+	}
+	return c.Context.Err()
+}
+
+// expire ends the lease if the time of its holder is over. It returns why the hold is over, or nil.
+func (le *hold) expire() error {
+	g := le.grant
+	now := g.pool.now()
+	if !g.term.MayEnd(now) {
+		return nil // without the mutex: a holder looks often
+	}
+	g.mu.Lock()
+	var after []func()
+	if le.over == nil { // otherwise the library may keep the lease
+		after = g.expireLocked(now.Add(g.term.Lead()))
+	}
+	over := le.over
+	g.mu.Unlock()
+	run(after)
+	return over
 }
 
 func (c *leaseContext) Value(key any) any {

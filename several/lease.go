@@ -31,7 +31,7 @@ type Lease struct {
 type ending struct {
 	copies []*redlock.Lease
 	left   atomic.Int32 // parts that were not given back
-	ctx    context.Context
+	ctx    *heldContext
 	end    context.CancelCauseFunc
 
 	grace   time.Duration
@@ -52,12 +52,38 @@ func join(ctx context.Context, e *ending, parts []*redlock.Lease) *Lease {
 	}
 	values, over := e.under(context.WithoutCancel(ctx))
 	over()
-	l.ctx, l.end = context.WithCancelCause(values)
+	ctx, l.end = context.WithCancelCause(values)
+	l.ctx = &heldContext{ctx, l.ending, l.end}
 	for _, part := range l.parts {
 		e, ctx, resource := l.ending, part.Context(), part.Resource()
 		context.AfterFunc(ctx, func() { e.partEnded(resource, context.Cause(ctx)) })
 	}
 	return l
+}
+
+// heldContext is a context of a lease.
+type heldContext struct {
+	context.Context
+	lease *ending
+	end   context.CancelCauseFunc // ends Context
+}
+
+// Err ends the context if that is due by the clock, as that of a single lease does.
+func (c *heldContext) Err() error {
+	if err := c.Context.Err(); err != nil {
+		return err
+	}
+	_, over := c.lease.overdue()
+	for _, part := range c.lease.copies {
+		if ctx := part.Context(); over == nil && ctx.Err() != nil && !givenBack(context.Cause(ctx)) {
+			over = fmt.Errorf("resource %q: %w", part.Resource(), context.Cause(ctx))
+		}
+	}
+	if over != nil {
+		c.lease.lost(over)
+		c.end(over)
+	}
+	return c.Context.Err()
 }
 
 // partEnded ends the lease if the part was lost or was the last one.
@@ -84,7 +110,7 @@ func (e *ending) endLast(cause error) {
 // lost ends the lease, and gives the parts back when they would have ended without renewal, for the
 // holder and for its last messages.
 func (e *ending) lost(cause error) {
-	if e.ctx.Err() != nil {
+	if e.ctx.Context.Err() != nil {
 		return
 	}
 	e.end(cause)
@@ -200,7 +226,7 @@ func (l *Lease) within(ctx context.Context) (inside context.Context, end context
 		cancel(context.Cause(l.ctx))
 	}
 	values, over := l.under(context.WithoutCancel(ctx))
-	return &valued{inner, values}, func() { stop(); cancel(nil) }, over
+	return &valued{&heldContext{inner, l.ending, cancel}, values}, func() { stop(); cancel(nil) }, over
 }
 
 // valued is a context with the values of another one, which has those of the context, too.

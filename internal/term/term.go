@@ -121,6 +121,11 @@ func (t *Term) Cause() error { return t.cause }
 // Deadline returns D. It may be called at any time by any goroutine.
 func (t *Term) Deadline() clock.Instant { return instant(t.ends.Load()) }
 
+// MayEnd reports whether the time of the holder may be over at now. It may be called at any time by any goroutine.
+func (t *Term) MayEnd(now clock.Instant) bool {
+	return now.Add(cancelLead(t.options.TTL)) >= t.Deadline()
+}
+
 // Uncapped returns the deadline without a maximum hold.
 func (t *Term) Uncapped() clock.Instant { return t.uncapped }
 

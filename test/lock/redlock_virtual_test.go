@@ -14,6 +14,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
+	"github.com/d0720281/redlock/several"
 )
 
 // The start value of the holder's clock does not matter.
@@ -30,6 +31,42 @@ func TestVirtualClockOfTheHolder(t *testing.T) {
 			time.Sleep(time.Minute)
 			locktest.Must(t, context.Cause(lease.Context()))
 			b.Unlock(lease)
+		})
+	}
+}
+
+// No look at the context of a lease says nil after the end, though no goroutine of the library has run since.
+//
+// Source: ALGORITHM section 7.
+func TestVirtualContextIsExact(t *testing.T) {
+	within := func(ctx context.Context, _ context.CancelFunc) context.Context { return ctx }
+	for name, of := range map[string]func(*redlock.Lease, *several.Lease) context.Context{
+		"Context": func(one *redlock.Lease, _ *several.Lease) context.Context { return one.Context() },
+		"Within": func(one *redlock.Lease, _ *several.Lease) context.Context {
+			return within(one.Within(within(one.Within(context.Background()))))
+		},
+		"Context of several": func(_ *redlock.Lease, all *several.Lease) context.Context { return all.Context() },
+		"Within of several": func(_ *redlock.Lease, all *several.Lease) context.Context {
+			return within(all.Within(context.Background()))
+		},
+	} {
+		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
+			clock := locktest.NewJumpClock()
+			l := b.WarmLocker(redlock.WithClock(clock))
+			one := b.Lock(l, "r")
+			all, err := several.Lock(t.Context(), l, several.Names{Write: []string{"a", "b"}})
+			locktest.Must(t, err)
+			ctx := of(one, all)
+			clock.Jump(locktest.Validity - redlock.DefaultTTL/50 - 1)
+			locktest.Must(t, ctx.Err())
+			clock.Jump(1)
+			if ctx.Err() == nil {
+				t.Error("got no error at the end")
+			}
+			locktest.WantMatch(t, "cause", context.Cause(ctx), []error{redlock.ErrLost, reason.Expired})
+			if _, open := <-ctx.Done(); open {
+				t.Error("got a Done that is open, want it closed")
+			}
 		})
 	}
 }
