@@ -545,8 +545,10 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	if word.Refused && a.passedOverLocked() && len(a.holds) > 0 { // see grantLease
 		after = append(after, a.probe)
 	}
-	if a.attempt.Won() && a.term.Stands() && errors.Is(cmp.Or(e.Err, e.Vote.Err), reason.Membership) { // see conclude
-		after = append(after, a.endLocked(errLostMasters, rep.At)...)
+	if a.attempt.Won() && a.term.Stands() { // see conclude
+		if why := a.pool.nodes[r.Node].Conflict(); why != nil {
+			after = append(after, a.endLocked(reason.Errorf("%w: %w", ErrLost, why), rep.At)...)
+		}
 	}
 }
 

@@ -84,7 +84,8 @@ var (
 	//     showed afterwards.
 	//   - "quorum_lost": before the validity ran out, the masters reported that a quorum no longer
 	//     has the key.
-	//   - "membership": a master that answered after the lease was granted refuses the list of masters, see [ErrMasterSetup].
+	//   - "membership", "version": a master that answered after the lease was granted refuses the list of masters, or the
+	//     version of the library, see [ErrMasterSetup].
 	//   - "broken" and "max_hold" have sentinels of their own.
 	ErrLost = reason.Lost
 
@@ -477,7 +478,6 @@ func (e *ranOut) As(target any) bool {
 var (
 	errLostQuorum  = reason.Errorf("%w: %w", ErrLost, reason.QuorumLost)
 	errLostAdopted = reason.Errorf("%w: %w: %w", ErrLost, ErrDetached, errAdopted)
-	errLostMasters = reason.Errorf("%w: %w", ErrLost, reason.Membership)
 	errClosedHeld  = reason.Errorf("%w: %w", ErrReleased, ErrClosed)
 )
 

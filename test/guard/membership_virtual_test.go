@@ -62,6 +62,32 @@ func TestVirtualRefusedListIsNotJoined(t *testing.T) {
 	})
 }
 
+// A lease that was granted without a slow master ends when that master refuses the client's list, or its version.
+func TestVirtualLateRefusal(t *testing.T) {
+	for why, refuse := range map[error]func(*testing.T, *locktest.Bubble){
+		reason.Membership: func(t *testing.T, b *locktest.Bubble) { b.Unlock(b.Lock(b.Part(0, 1, 2).WarmLocker(), "x")) },
+		reason.Version: func(t *testing.T, b *locktest.Bubble) {
+			b.Nodes[0].Inside(func(r *miniredis.Miniredis, now time.Time) {
+				r.HSet(redlock.DefaultKeyPrefix+"~guard", "protocol", fmt.Sprint("99 ", now.Add(time.Hour).UnixMilli()))
+			})
+		},
+	} {
+		locktest.InBubble(t, 5, func(t *testing.T, b *locktest.Bubble) {
+			b.Vouch()
+			b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
+			refuse(t, b)
+			b.Nodes[0].Latency(40*time.Millisecond, 40*time.Millisecond)
+			lease, err := b.Part(0, 3, 4).Locker().TryLock(t.Context(), "r")
+			locktest.Must(t, err)
+			select {
+			case <-lease.Context().Done():
+			case <-time.After(time.Second):
+			}
+			locktest.WantMatch(t, "the lease", lease.Err(), []error{redlock.ErrLost, why})
+		})
+	}
+}
+
 // A master is added, and another one removed, while locks are used. No call fails.
 func TestVirtualMasterAddedAndRemoved(t *testing.T) {
 	locktest.InBubble(t, 4, func(t *testing.T, b *locktest.Bubble) {
