@@ -232,7 +232,7 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 		if m.Op == wire.Acquire.String() {
 			m.Op = wire.Adopt.String()
 		}
-		for _, why := range []error{errGone, errHeldByOther, errTakenAway, errAdopted} {
+		for _, why := range []error{node.ErrGone, node.ErrHeldByOther, node.ErrTakenAway, node.ErrAdopted} {
 			if errors.Is(m.Err, why) {
 				others++
 			}
@@ -243,10 +243,10 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 	}
 	if !exclusive(e.Total, e.Need, e.Total-others) {
 		e.Reasons = []error{ErrNotHeld}
-		if e.any(errTakenAway) {
+		if e.any(node.ErrTakenAway) {
 			e.Reasons = append(e.Reasons, ErrBroken)
 		}
-		if e.any(errAdopted) {
+		if e.any(node.ErrAdopted) {
 			e.Reasons = append(e.Reasons, ErrDetached)
 		}
 	}
@@ -299,7 +299,7 @@ func (p *pool) unable(resource string, found []node.Held, token string) *QuorumE
 		case h.Err != nil:
 			return h.Err
 		case !h.Has(token):
-			return errGone
+			return node.ErrGone
 		case left > 0:
 			return node.Quarantine(left)
 		case p.set.Median(now) == 0:
@@ -418,9 +418,9 @@ func (p *pool) adoptable(op, resource string, found []node.Held, token string, f
 		case h.Has(token):
 			return nil
 		case !h.Taken():
-			return errGone
+			return node.ErrGone
 		case h.Token == token:
-			return errTakenAway
+			return node.ErrTakenAway
 		}
 		return node.HeldByOther{Owner: wire.OwnerOf(h.Token), Left: h.TTL}
 	})
@@ -510,7 +510,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 		}
 		rd.out++
 		rd.answered[i] = true
-		g.noteLocked(i, wire.Extend, errGone)
+		g.noteLocked(i, wire.Extend, node.ErrGone)
 	}
 	_ = g.judgeRoundLocked(rd) // the renewer does not know of the lease yet
 	g.mu.Unlock()

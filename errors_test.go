@@ -117,15 +117,15 @@ func TestQuorumErrorMatches(t *testing.T) {
 		nodes   []*MasterError
 		want    []error
 	}{
-		{"taken", []error{ErrNotAcquired, ErrTaken}, nodesSaying(errHeldByOther, errHeldByOther), []error{ErrNotAcquired, ErrTaken}},
+		{"taken", []error{ErrNotAcquired, ErrTaken}, nodesSaying(node.ErrHeldByOther, node.ErrHeldByOther), []error{ErrNotAcquired, ErrTaken}},
 		{"no quorum", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrTimeout, node.ErrTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
-		{"one busy node is no taken lock", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(errHeldByOther, node.ErrTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
-		{"all busy nodes are none by themselves", []error{ErrNotAcquired, context.Canceled}, nodesSaying(errHeldByOther, errHeldByOther, errHeldByOther),
+		{"one busy node is no taken lock", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrHeldByOther, node.ErrTimeout), []error{ErrNotAcquired, ErrNoQuorum}},
+		{"all busy nodes are none by themselves", []error{ErrNotAcquired, context.Canceled}, nodesSaying(node.ErrHeldByOther, node.ErrHeldByOther, node.ErrHeldByOther),
 			[]error{ErrNotAcquired, context.Canceled}},
 		{"the context ended", []error{ErrNotAcquired, context.DeadlineExceeded}, nil, []error{ErrNotAcquired, context.DeadlineExceeded}},
 		{"a node's wrong type", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(wrong), []error{ErrNotAcquired, ErrNoQuorum, reason.WrongType}},
 		{"a node's permission", []error{ErrNotAcquired, ErrNoQuorum}, nodesSaying(node.ErrLate, denied), []error{ErrNotAcquired, ErrNoQuorum, reason.Permission}},
-		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, errGone, node.ErrUnraised, node.ErrBadReply, node.ErrSetVoteless, node.ErrUnsent),
+		{"what nodes say of themselves", []error{ErrNoQuorum}, nodesSaying(node.ErrLate, node.ErrNotCounted, node.ErrGone, node.ErrUnraised, node.ErrBadReply, node.ErrSetVoteless, node.ErrUnsent),
 			[]error{ErrNoQuorum}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -210,9 +210,9 @@ func TestQuorumAnswered(t *testing.T) {
 		said           []error
 		held, answered bool
 	}{
-		{0, []error{errHeldByOther, errHeldByOther, io.EOF, io.EOF}, true, false},
-		{1, []error{errHeldByOther, errHeldByOther, io.EOF}, true, true},
-		{2, []error{errHeldByOther, io.EOF}, false, true},
+		{0, []error{node.ErrHeldByOther, node.ErrHeldByOther, io.EOF, io.EOF}, true, false},
+		{1, []error{node.ErrHeldByOther, node.ErrHeldByOther, io.EOF}, true, true},
+		{2, []error{node.ErrHeldByOther, io.EOF}, false, true},
 		{2, []error{io.EOF, io.EOF}, false, false},
 	} {
 		e := &QuorumError{Need: 3, Total: 4, Granted: test.granted, Masters: nodesSaying(test.said...)}
@@ -223,7 +223,7 @@ func TestQuorumAnswered(t *testing.T) {
 }
 
 func TestQuorumErrorWhy(t *testing.T) {
-	held, waits := error(errHeldByOther), error(node.Quarantine(time.Second))
+	held, waits := error(node.ErrHeldByOther), error(node.Quarantine(time.Second))
 	both := fmt.Errorf("%w; %w", held, waits)
 	taken, down, quarantine := []error{ErrTaken}, []error{ErrNoQuorum}, []error{ErrNoQuorum, ErrQuarantine}
 	for _, test := range []struct {
@@ -268,7 +268,7 @@ func TestMasterError(t *testing.T) {
 // Adding a reason makes a copy; the error, which others may hold, stays as it was.
 func TestBecause(t *testing.T) {
 	reasons := append(make([]error, 0, 8), ErrNotAcquired, ErrTaken) // with room that append could use
-	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, Total: 3, Reasons: reasons, Masters: nodesSaying(errHeldByOther)}
+	first := &QuorumError{Op: "lock", Resource: "r", Granted: 1, Need: 2, Total: 3, Reasons: reasons, Masters: nodesSaying(node.ErrHeldByOther)}
 	cancelled, closed := first.because(context.Canceled), first.because(ErrClosed)
 	wantMatches(t, first, ErrNotAcquired, ErrTaken)
 	wantMatches(t, cancelled, ErrNotAcquired, ErrTaken, context.Canceled)
@@ -288,11 +288,11 @@ func TestPermanent(t *testing.T) {
 		want bool
 	}{
 		{1, []error{wrong}, true},
-		{1, []error{errHeldByOther}, false},
+		{1, []error{node.ErrHeldByOther}, false},
 		{2, []error{denied}, true},
 		{3, []error{wrong}, false},
-		{3, []error{wrong, errHeldByOther, node.ErrTimeout}, false},
-		{3, []error{errHeldByOther, node.ErrTimeout, node.ErrLate}, false},
+		{3, []error{wrong, node.ErrHeldByOther, node.ErrTimeout}, false},
+		{3, []error{node.ErrHeldByOther, node.ErrTimeout, node.ErrLate}, false},
 		{3, []error{wrong, denied}, true},
 		{3, []error{denied, node.ErrTimeout, denied}, true},
 		{3, []error{&node.Contested{}, node.ErrTimeout}, false},
@@ -324,8 +324,8 @@ func TestReason(t *testing.T) {
 	}{
 		{nil, ""},
 		{errors.New("x"), "other"},
-		{verdict(0, from(errHeldByOther), ErrNotAcquired, ErrTaken), "taken"},
-		{verdict(1, from(errHeldByOther), ErrNotAcquired, ErrTaken), "split_vote"},
+		{verdict(0, from(node.ErrHeldByOther), ErrNotAcquired, ErrTaken), "taken"},
+		{verdict(1, from(node.ErrHeldByOther), ErrNotAcquired, ErrTaken), "split_vote"},
 		{verdict(1, from(dial), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
 		{verdict(1, from(reason.Permission), ErrNotAcquired, ErrNoQuorum), "no_quorum"},
 		{verdict(0, append(from(reason.Permission), from(reason.Permission)...), ErrNotAcquired, ErrNoQuorum), "permission"},
@@ -350,7 +350,7 @@ func TestReason(t *testing.T) {
 		{errClosedHeld, "closed"},
 		{notHeld("unlock", "r", ErrReleased), "released"},
 		{notHeld("extend", "r", term.ErrExpired), "expired"},
-		{notHeld("unlock", "r", verdict(0, nil, errGone)), "key_missing"},
+		{notHeld("unlock", "r", verdict(0, nil, node.ErrGone)), "key_missing"},
 		{notHeld("extend", "r", ErrDetached), "detached"},
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Total: 3, Reasons: []error{ErrNotHeld}}, "not_held"},
 		{&QuorumError{Op: "adopt", Resource: "r", Need: 2, Total: 3, Reasons: []error{ErrNotHeld, errors.New("another holder had the resource in between")}}, "not_held"},
@@ -366,7 +366,7 @@ func TestReason(t *testing.T) {
 		{fmt.Errorf("%w: %w", ErrNotAcquired, reason.SameServer), "same_server"},
 		{from(dial)[0], "timeout"},
 		{from(fmt.Errorf("%w of 1s", node.ErrTimeout))[0], "timeout"},
-		{from(errHeldByOther)[0], "taken"},
+		{from(node.ErrHeldByOther)[0], "taken"},
 		{from(node.Quarantine(time.Second))[0], "quarantine"},
 		{from(&net.OpError{Op: "dial", Err: errors.New("connection refused")})[0], "connection"},
 		{from(fmt.Errorf("read: %w", io.EOF))[0], "connection"},

@@ -1,6 +1,7 @@
 package redlock
 
 import (
+	"context"
 	"slices"
 	"time"
 
@@ -39,6 +40,20 @@ type grant struct {
 	unlocks int           // under way: calls of Unlock
 
 	room room
+}
+
+// caller is a call of Lock, LockAny or Do that stands in a line.
+type caller = line.Caller[*grant, call]
+
+// call is what a caller wants, and the lease that it got from another caller of the process.
+type call struct {
+	ctx    context.Context
+	done   <-chan struct{} // of ctx
+	config lockConfig
+	began  time.Time
+	told   time.Duration   // for how long the call had waited when the log last said so
+	lease  *hold           // guarded by the mutex of the lines until the caller has left its line
+	refuse map[string]bool // of several resources, those whose keys hold something that is no lock
 }
 
 // renewal counts the renewals of a lease, and has its place in the renewer.

@@ -17,6 +17,7 @@ import (
 	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
+	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -161,6 +162,38 @@ func (p *pool) stood() time.Duration { return p.conf.clock.Stood() }
 func (p *pool) start() {
 	p.set.Start()
 	p.watcher.Go(func() error { p.renewer.run(); return nil })
+}
+
+// until blocks until ready is closed or has a token, or until d is over. A d of 0 is never
+// over. If the context or the Locker ends first, until returns that as an error.
+func until(ctx context.Context, closing, ready <-chan struct{}, d time.Duration) error {
+	var after <-chan time.Time
+	if d > 0 {
+		timer := time.NewTimer(d)
+		defer timer.Stop()
+		after = timer.C
+	}
+	select {
+	case <-ready:
+	case <-after:
+	case <-ctx.Done():
+		return reason.OfContext(ctx)
+	case <-closing:
+		return ErrClosed
+	}
+	return nil
+}
+
+// closed reports whether a context has ended, by its channel. Err of a context can be foreign
+// code that blocks. So Err is called only after the context has ended, only by the goroutine of
+// the call, and not under a mutex.
+func closed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // timers keeps idle timers for reuse.

@@ -13,6 +13,38 @@ import (
 // This file ends a lease, or undoes an attempt: it tells every node to drop the key.
 // internal/node/retry.go repeats a release until the node confirms it.
 
+// unlock ends a hold. last reports that it was the last hold of its lease; the releases
+// have then been sent.
+func (p *pool) unlock(le *hold) (last bool, err error) {
+	now := p.now()
+	if p.passToNext(le, now) {
+		return false, nil
+	}
+	last, err = le.end(ErrReleased, now)
+	if last {
+		p.release(le, now)
+	}
+	return last, err
+}
+
+// unlockKept ends a lease that was kept until end for its minimum hold.
+func (p *pool) unlockKept(kept *hold, end instant) {
+	now := p.now()
+	if p.passToNext(kept, now) {
+		return
+	}
+	if last, _ := kept.end(ErrReleased, end); last {
+		p.release(kept, now)
+	}
+}
+
+// release sends the releases of a lease whose last hold was ended at now.
+func (p *pool) release(le *hold, now instant) {
+	le.grant.sendReleases(now, released)
+	p.renewer.remove(le.grant)
+	p.lines.Freed(le.grant.key(), le.grant)
+}
+
 // ending is how an attempt or a lease ends at the queue node.
 type ending uint8
 
@@ -81,7 +113,7 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	} else {
 		p.released, p.unsent = attempt.No, err == node.ErrUnsent
 		p.down = g.pool.nodes[i].Standing().Down != nil
-		p.gone = p.gone || err == errGone || err == errAdopted || err == node.ErrExpired
+		p.gone = p.gone || err == node.ErrGone || err == node.ErrAdopted || err == node.ErrExpired
 		g.noteLocked(i, wire.Release, err)
 	}
 	g.wake()
@@ -126,8 +158,8 @@ func (g *grant) awaitRelease() error {
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	adopted := func(p *nodeKey) bool { return p.released == attempt.No && p.err == errAdopted }
-	gone := func(p *nodeKey) bool { return adopted(p) || p.released == attempt.No && p.err == errGone }
+	adopted := func(p *nodeKey) bool { return p.released == attempt.No && p.err == node.ErrAdopted }
+	gone := func(p *nodeKey) bool { return adopted(p) || p.released == attempt.No && p.err == node.ErrGone }
 	free := func(p *nodeKey) bool { return p.released == attempt.Yes || p.unsent }
 	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
 	need := g.pool.need
@@ -137,7 +169,7 @@ func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	case g.countLocked(gone) >= need && g.countLocked(adopted) > 0:
 		return notHeld("unlock", g.resource, errLostAdopted), true
 	case g.countLocked(gone) >= need:
-		return notHeld("unlock", g.resource, g.releaseErrorLocked(errGone)), true
+		return notHeld("unlock", g.resource, g.releaseErrorLocked(node.ErrGone)), true
 	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == attempt.Awaited }) > 0:
 		return nil, false
 	case g.countLocked(free)+g.countLocked(gone) >= need:

@@ -124,9 +124,9 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 func (g *grant) lostQuorumLocked() error {
 	said := func(why error) bool { return g.countLocked(func(p *nodeKey) bool { return p.err == why }) > 0 }
 	switch {
-	case said(errAdopted):
+	case said(node.ErrAdopted):
 		return errLostAdopted
-	case said(errTakenAway):
+	case said(node.ErrTakenAway):
 		return term.ErrBroken
 	}
 	return errLostQuorum
@@ -278,7 +278,7 @@ func (g *grant) brokenOn(tokens []string) {
 		if token == g.keys.ID || g.shared && token == wire.Readers {
 			taken++
 			g.nodes[i].held = false
-			g.noteLocked(i, wire.Extend, errTakenAway)
+			g.noteLocked(i, wire.Extend, node.ErrTakenAway)
 		}
 	}
 	var after []func()
