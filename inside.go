@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/d0720281/redlock/internal/door"
+	"github.com/d0720281/redlock/internal/line"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/wire"
@@ -29,6 +30,14 @@ func (l inside) WhyWaiting(resource string) error {
 		return fmt.Errorf("%w in this process", ErrTaken)
 	}
 	return why
+}
+
+// Waiting implements inside.Locker.
+func (l inside) Waiting() (all []door.Wait) {
+	l.pool.lines.Each(func(key line.Key, first call, calls int, held bool, why error) {
+		all = append(all, door.Wait{Resource: key.Resource, Mode: string(modeOf(key.Shared)), Calls: calls, Since: first.began, Own: held, Why: why})
+	})
+	return all
 }
 
 // Logger implements inside.Locker.

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,13 +51,19 @@ func get(t testing.TB, l *redlock.Locker, method, target, accept string) *httpte
 	return w
 }
 
+type waiting struct {
+	Resource, Mode, Holder, Reason, Error string
+	Calls                                 int
+	Longest                               float64
+}
+
 // shown is the JSON that is promised.
 type shown struct {
 	Time   time.Time
 	Leases []struct {
-		Resource, Mode, Token, Fence string
-		Age, TTL, Validity           float64
-		Renewals, Holds              int
+		Resource, Owner, Mode, Token, Fence string
+		Age, TTL, Validity                  float64
+		Renewals, Holds                     int
 	}
 	Masters []struct {
 		Master, State, Error string
@@ -65,8 +72,10 @@ type shown struct {
 		Skewed               bool
 		RoundTrip            float64 `json:"round_trip"`
 	}
-	Waiting *int
-	Counts  map[string]uint64
+	Votes, Quorum int
+	Waiting       *int
+	Waits         []waiting
+	Counts        map[string]uint64
 }
 
 func wantShown(t testing.TB, text []byte, lease *redlock.Lease) {
@@ -116,7 +125,7 @@ func TestHandlerForms(outer *testing.T) {
 			wantShown(t, w.Body.Bytes(), lease)
 			continue
 		}
-		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, "<td>down</td>"} {
+		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, `<td title="state">down</td>`} {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("page: got none of %q, want it in %s", want, w.Body)
 			}
@@ -158,6 +167,37 @@ func TestNotUTF8AndClosed(outer *testing.T) {
 	if page := get(t, l, "GET", "/", "").Body.String(); strings.Contains(page, `class="bad"`) {
 		t.Errorf("after Close: got %s", page)
 	}
+}
+
+// The page says first whether locks can be had, and who waits for what.
+func TestWaits(outer *testing.T) {
+	t := redistest.Timed(outer)
+	list := locktest.Masters(t, 3)
+	l, other := locktest.Open(t, redistest.Addrs(list)), locktest.Open(t, redistest.Addrs(list), redlock.WithOwner("batch-2"))
+	if page := get(t, l, "GET", "/", "").Body.String(); !strings.Contains(page, "<b>No master was asked yet</b>") {
+		t.Errorf("at first: got %s", page)
+	}
+	locktest.Lock(t, l, "own")
+	locktest.Lock(t, other, "r")
+	for _, resource := range []string{"own", "r", "r"} {
+		go l.Lock(t.Context(), resource)
+	}
+	var s shown
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		s = shown{}
+		locktest.Must(t, json.Unmarshal([]byte(redlockdebug.Var(l).String()), &s))
+		slices.SortFunc(s.Waits, func(a, b waiting) int { return strings.Compare(a.Resource, b.Resource) })
+		return len(s.Waits) == 2 && s.Waits[0].Holder == "this process" && s.Waits[1].Holder == "batch-2" && s.Waits[1].Calls == 2 && s.Waits[1].Reason == "taken"
+	}, "two calls wait for another process, one for its own")
+	if page := get(t, l, "GET", "/", "").Body.String(); s.Votes != 3 || s.Quorum != 2 || !strings.Contains(page, "<b>Locks can be had</b>") || !strings.Contains(page, "batch-2") {
+		t.Errorf("got %+v, want 3 votes: %s", s, page)
+	}
+	for _, m := range list[1:] {
+		locktest.Must(t, m.Kill())
+	}
+	redistest.Eventually(t, 20*time.Second, func() bool {
+		return strings.Contains(get(t, l, "GET", "/", "").Body.String(), "<b>No locks can be had</b>: 1 of 3")
+	}, "no quorum is up")
 }
 
 func TestHandlerRefuses(outer *testing.T) {

@@ -57,6 +57,16 @@ type Settings struct {
 	QuarantineWait time.Duration // how long TryLock may wait for masters in quarantine
 }
 
+// Wait is what calls of a process wait for.
+type Wait struct {
+	Resource string
+	Mode     string // as redlock.Mode
+	Calls    int
+	Since    time.Time // of the call that comes first
+	Own      bool      // the process has the resource itself
+	Why      error     // why the last attempt failed; nil if none has
+}
+
 // GiveBack unlocks leases, and does not wait for the masters' answers. It skips nil.
 func GiveBack[L interface {
 	comparable

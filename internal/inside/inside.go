@@ -20,6 +20,9 @@ type Locker interface {
 	// the resource itself, the error matches ErrTaken. Otherwise it is the *QuorumError of the last attempt.
 	WhyWaiting(resource string) error
 
+	// Waiting returns what calls of Lock and Do, and waits for permits, wait for.
+	Waiting() []door.Wait
+
 	// Settings returns the settings of a lease with some options. The error is that of Lock.
 	Settings(opts ...redlock.LockOption) (door.Settings, error)
 

@@ -301,6 +301,22 @@ func (ls *Lines[H, C]) Waiting() int {
 	return ls.inLine
 }
 
+// Each tells of each line with callers: which call is the first, how many there are, whether the process has the
+// resource, and why the last attempt failed; nil if none has.
+func (ls *Lines[H, C]) Each(tell func(key Key, first C, callers int, held bool, why error)) {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	for key, l := range ls.lines {
+		n := 0
+		for c := l.first; c != nil; c = c.next {
+			n++
+		}
+		if n > 0 {
+			tell(key, l.first.Call, n, l.Has(), l.Why)
+		}
+	}
+}
+
 // Waits reports whether more than n callers wait in a line.
 func (ls *Lines[H, C]) Waits(key Key, n int) bool {
 	ls.mu.Lock()
