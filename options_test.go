@@ -3,6 +3,7 @@ package redlock
 import (
 	"errors"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -65,7 +66,7 @@ func TestDefaults(t *testing.T) {
 		"re-entry":    {c.reentry, false},
 		"key prefix":  {c.keyPrefix, "redlock:"},
 		"observer":    {len(c.observers), 0},
-		"clock":       {c.clock.Source, clock.System()},
+		"clock":       {reflect.TypeOf(c.clock.Source), reflect.TypeOf(clock.System())},
 		"guard":       {c.guard, true},
 		"trusted":     {c.trusted, false},
 	} {

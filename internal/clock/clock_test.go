@@ -104,3 +104,54 @@ func TestSystem(t *testing.T) {
 		}
 	})
 }
+
+// The clock that goes on in suspend asks the system once a second, and notices a suspend with the first reading after it, also
+// if the wall clock was set meanwhile. It never goes back, whatever comes in between.
+//
+// Source: ALGORITHM section 11.
+func TestBootClock(t *testing.T) {
+	var wall, mono, boot, delay time.Duration
+	asked := 0
+	pass := func(d time.Duration) { wall, mono, boot = wall+d, mono+d, boot+d }
+	sleep := func(d time.Duration) { wall, boot = wall+d, boot+d }
+	boot, wall = 50*time.Hour, 1e6*time.Hour
+	c := &bootClock{boot: func() time.Duration {
+		asked++
+		defer pass(delay)
+		return boot
+	}, both: func() (time.Duration, time.Duration) { return wall, mono }}
+	var last time.Duration
+	want := func(what string, times int) {
+		t.Helper()
+		asked = 0
+		if got := c.Now(); asked != times || got > boot || boot-got >= apartAt && delay < apartAt || got < last {
+			t.Errorf("%s: got %v after %v, and %d calls of the system; want %v, and %d", what, got, last, asked, boot, times)
+		} else {
+			last = got
+		}
+	}
+	want("first", 1)
+	for range 9 {
+		pass(100 * time.Millisecond)
+		want("within a second", 0)
+	}
+	pass(100 * time.Millisecond)
+	want("after a second", 1)
+	for _, d := range []time.Duration{200 * time.Microsecond, time.Minute, 1000 * time.Hour} {
+		sleep(d)
+		want("after a suspend", 1)
+		want("again", 0)
+		sleep(d)
+		wall -= d / 2
+		want("after a suspend, and the wall clock was set", 1)
+		wall += d
+		want("the wall clock was set", 1)
+	}
+	delay = time.Millisecond
+	sleep(time.Minute)
+	want("interrupted", mostReads)
+	want("interrupted again", mostReads)
+	delay = 0
+	want("not interrupted", 1)
+	want("at last", 0)
+}

@@ -12,15 +12,7 @@ const (
 	clockBoottime = 7
 )
 
-type bootClock struct{}
-
-// Now reads CLOCK_BOOTTIME by a raw system call. The runtime only offers CLOCK_MONOTONIC, which
-// stands still in suspend.
-func (bootClock) Now() time.Duration {
-	d, _ := read(clockBoottime)
-	return d
-}
-
+// read reads a clock by a raw system call. The runtime only offers CLOCK_MONOTONIC, which stands still in suspend.
 func read(clock uintptr) (time.Duration, bool) {
 	var ts syscall.Timespec
 	_, _, errno := syscall.RawSyscall(syscall.SYS_CLOCK_GETTIME, clock, uintptr(unsafe.Pointer(&ts)), 0)
@@ -34,7 +26,10 @@ func System() Source {
 	if _, ok := read(clockBoottime); !ok || inBubble() {
 		return Runtime()
 	}
-	return bootClock{}
+	return newBootClock(func() time.Duration {
+		d, _ := read(clockBoottime)
+		return d
+	})
 }
 
 // inBubble reports whether the time of package time is not that of the machine: in a bubble it begins in the
