@@ -21,8 +21,8 @@ import (
 
 // server is what a node knows of the server behind its address.
 type server struct {
-	id  string // the beginning of its run id; "" if the server does not tell it
-	was string // that of the server before it, if the restart has lost nothing
+	id  string // the beginning of its run id, or wire.UnknownRun
+	was string // those of the servers before it, if the restarts have lost nothing
 }
 
 // serversSeen returns the servers that this client has reached, as lua/marker.lua has them. A server whose connection
@@ -30,7 +30,7 @@ type server struct {
 func (s *Set) serversSeen(now clock.Instant) string {
 	var b strings.Builder
 	for i, n := range s.nodes {
-		if v := n.server.Load(); v != nil && v.id != "" {
+		if v := n.server.Load(); v != nil && v.id != wire.UnknownRun {
 			was := v.was
 			if was == "" {
 				was = "-"
@@ -45,13 +45,14 @@ func (s *Set) serversSeen(now clock.Instant) string {
 	return b.String()
 }
 
-// seeLocked notes which server is behind the address of the node. The other nodes hear of it in front of the next request
-// for their votes.
-func (n *Node) seeLocked(runID string) {
-	id := shortened(runID)
-	if was := n.server.Load(); was == nil || was.id != id {
-		n.server.Store(&server{id: id})
+// seeLocked notes which server is behind the address of the node, when it has told all of itself. The other nodes hear of it
+// in front of the next request for their votes.
+func (n *Node) seeLocked(was string) {
+	id, _, _ := strings.Cut(n.guard.run, ":")
+	if former := n.server.Load(); former == nil || former.id != id {
+		n.server.Store(&server{id, was})
 		n.set.view.Add(1)
+		n.introduced.Store(int64(n.now()))
 	}
 }
 
@@ -218,9 +219,9 @@ func (s *Set) Quarantine(now clock.Instant) time.Duration {
 func (n *Node) askLocked(l *link, ttl int64, now clock.Instant) (known bool) {
 	own := &n.asked
 	if !own.counts(now) {
-		l.told = 0 // the node has forgotten it, too
+		l.told, own.ttl = 0, 0 // the node has forgotten it, too
 	}
-	if ttl >= Millis(own.ttl) || l.told == 0 {
+	if ttl >= Millis(own.ttl) {
 		asked := time.Duration(ttl) * time.Millisecond
 		*own = hearsay{QuarantineFor(asked, n.conf.Drift), asked, now}
 	}
@@ -234,8 +235,8 @@ func (n *Node) appendTTLs(b []byte, now clock.Instant) []byte {
 	return resp.AppendString(b, text)
 }
 
-// hear takes the largest TTL in use that a node tells, and returns it. A TTL that is larger than any that this
-// client knew is worth a warning.
+// hear takes the largest TTL in use that a node tells, and returns it. A TTL that is larger than the MaxTTL of this client, and
+// than any that it knew, is worth a warning.
 func (s *Set) hear(n *Node, text string, now clock.Instant, out *outcomes) time.Duration {
 	var numbers [3]time.Duration
 	for i, word := range strings.Fields(text) {
@@ -246,7 +247,7 @@ func (s *Set) hear(n *Node, text string, now clock.Instant, out *outcomes) time.
 		numbers[i] = time.Duration(v) * time.Millisecond
 	}
 	told := &hearsay{length: numbers[0], ttl: numbers[1], at: now.Add(-numbers[2] - s.conf.Timeout)}
-	if told.length <= s.conf.quarantine() {
+	if !told.counts(now) {
 		return told.ttl
 	}
 	for {
@@ -256,7 +257,7 @@ func (s *Set) hear(n *Node, text string, now clock.Instant, out *outcomes) time.
 			return told.ttl
 		}
 		if s.heard.CompareAndSwap(known, told) {
-			if larger {
+			if larger && told.length > s.conf.quarantine() {
 				out.after(func() { s.conf.Events.Warning(n, s.largerTTL(told.ttl).Err()) })
 			}
 			return told.ttl

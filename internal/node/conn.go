@@ -42,7 +42,9 @@ type link struct {
 	joined clock.Instant         // when this client last joined
 	view   int64                 // which servers it knew then: see Set.view
 	told   int64                 // the largest TTL with which it has joined, ms
-	armed  clock.Instant         // when the reader looks at the time; never if it does not
+
+	quarantine time.Duration // for which it knew then that a node has no vote
+	armed      clock.Instant // when the reader looks at the time; never if it does not
 }
 
 func (l *link) close() { _ = l.conn.Close() } // an error does not matter: the connection is given up
@@ -287,6 +289,7 @@ func (n *Node) greet(ctx context.Context, l *link, out *outcomes) error {
 	}
 	n.mu.Lock()
 	n.standLocked(func(s *Standing) { s.Hash = a.hashed(n.addr) })
+	n.seeLocked(a.Marker.was)
 	n.answeredLocked(n.now())
 	n.mu.Unlock()
 	n.audited(a, out)
@@ -327,7 +330,6 @@ func (n *Node) exchangeAlone(ctx context.Context, l *link, name string, t *task)
 // before, it discards the samples of that server's clock.
 func (n *Node) identifyLocked(l *link, info Info) {
 	l.server = info.Identity()
-	n.seeLocked(info.RunID)
 	run := l.server
 	if run == "" {
 		run = wire.UnknownRun
@@ -338,9 +340,6 @@ func (n *Node) identifyLocked(l *link, info Info) {
 		} else {
 			n.former = clock.Instant(n.heard.Load())
 		}
-	}
-	if run != n.guard.run {
-		n.introduced.Store(int64(n.now()))
 	}
 	if run != n.guard.run && !(n.conf.Trusted && n.guard.run != "") { // or what was trusted is that clock, too
 		n.enterLocked(replaced)

@@ -102,6 +102,7 @@ type Marker struct {
 	Contested []*Contested // masters behind whose addresses other clients see other servers
 
 	run, made string // as the node has them, for vouching
+	was       string // see server
 	proof     string // that this client has joined, and that nothing has changed since; "" if it has to join
 }
 
@@ -132,11 +133,8 @@ func (n *Node) readMarker(reply any, sent clockwatch.Moment, received clock.Inst
 	if left < 0 {
 		return Marker{}, ErrStale
 	}
-	m := Marker{Left: time.Duration(left) * time.Millisecond, run: run, made: made, proof: proof}
+	m := Marker{Left: time.Duration(left) * time.Millisecond, run: run, was: was, made: made, proof: proof}
 	m.MaxTTL = n.set.hear(n, longest, received, out)
-	if v := n.server.Load(); v != nil && v.was != was {
-		n.server.Store(&server{v.id, was})
-	}
 	for line := range strings.Lines(lists) {
 		m.Lists = append(m.Lists, otherIn(line))
 	}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -85,15 +86,18 @@ func membersOf(masters []redis.Options) []string {
 	return list
 }
 
-// member returns the address of a master, in the same form for all clients.
+// member returns the address of a master and its database, in the same form for all clients.
 func member(o *redis.Options) string {
-	if o.Network == "unix" {
-		return strings.Join(strings.Fields(o.Addr), "%20")
-	}
+	name := strings.Join(strings.Fields(o.Addr), "%20")
 	if addr, err := netip.ParseAddrPort(o.Addr); err == nil {
-		return addr.String()
+		name = addr.String()
+	} else if o.Network != "unix" {
+		name = strings.ToLower(name)
 	}
-	return strings.ToLower(strings.Join(strings.Fields(o.Addr), "%20"))
+	if o.DB != 0 { // which has keys and a marker of its own
+		name += "/" + strconv.Itoa(o.DB)
+	}
+	return name
 }
 
 // joinEvery returns how often a client that wants votes tells a node what it stands for. A list is in use for four times as
@@ -111,11 +115,11 @@ func (n *Node) joinLocked(f *flight, l *link, now clock.Instant) {
 	if !n.guard.on || longest == 0 {
 		return
 	}
-	view, known := n.set.view.Load(), n.askLocked(l, longest, now)
-	if known && l.proof != "" && l.view == view && now.Sub(l.joined) < n.joinEvery(shortest, longest, now) {
+	view, known, quarantine := n.set.view.Load(), n.askLocked(l, longest, now), n.set.Quarantine(now)
+	if known && l.proof != "" && l.view == view && l.quarantine >= quarantine && now.Sub(l.joined) < n.joinEvery(shortest, longest, now) {
 		return
 	}
-	l.joined, l.view, l.told = now, view, max(l.told, longest)
+	l.joined, l.view, l.told, l.quarantine = now, view, max(l.told, longest), quarantine
 	f.join = n.markerTask(wire.Join, Marker{})
 }
 

@@ -29,6 +29,7 @@ type network struct {
 	cut map[string]bool // client and name
 
 	delay map[string]time.Duration // of what a client is answered under a name
+	db    map[string]int           // that a client uses under a name
 }
 
 // newNetwork starts masters that have their votes.
@@ -47,7 +48,7 @@ func (w *network) locker(client string, behind [3]int, opts ...redlock.Option) *
 	w.t.Helper()
 	var list []*redis.Options
 	for i, name := range []string{"a", "b", "c"} {
-		list = append(list, &redis.Options{Addr: name + ":6379", Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		list = append(list, &redis.Options{Addr: name + ":6379", DB: w.db[client+name], Dialer: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			if w.isCut(client + name) {
 				return nil, errors.New("no route to host")
 			}
@@ -61,11 +62,13 @@ func (w *network) locker(client string, behind [3]int, opts ...redlock.Option) *
 	return l
 }
 
-// lose has a client lose a master for good.
-func (w *network) lose(client, name string) {
+// lose has a client lose a master.
+func (w *network) lose(client, name string) { w.reach(client, name, false) }
+
+func (w *network) reach(client, name string, reached bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.cut[client+name] = true
+	w.cut[client+name] = !reached
 }
 
 func (w *network) isCut(way string) bool {

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
@@ -143,4 +146,164 @@ func TestServerOfAnIdleClient(outer *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*claimTTL)
 	defer cancel()
 	neverBeside(ctx, t, held, y)
+}
+
+// A client hears of a larger TTL from a master that it has lost and reaches again, when it has just joined at a master that
+// was emptied, where nothing is known of that TTL. That master has no vote for it from then on.
+//
+// Source: ALGORITHM section 8, "MaxTTL".
+func TestLargerTTLIsHeardAfterAJoin(outer *testing.T) {
+	t := redistest.Timed(outer)
+	t.Parallel()
+	w := newNetwork(t, 3)
+	w.lose("l", "c")
+	logger, said := locktest.LogText()
+	small := w.locker("s", [3]int{0, 1, 2}, redlock.WithMaxTTL(3*time.Second), redlock.WithTTL(2*time.Second), redlock.WithMasterTimeout(250*time.Millisecond), redlock.WithLogger(logger))
+	used(t, small, "of small")
+	w.lose("s", "a")
+	large := w.locker("l", [3]int{0, 1, 2}, redlock.WithMaxTTL(20*time.Second), redlock.WithTTL(20*time.Second), redlock.WithoutRenewal())
+	held, err := large.Lock(t.Context(), "r")
+	locktest.Must(t, err)
+	locktest.Must(t, redistest.Client(t, w.nodes[1].Addr()).FlushAll(t.Context()).Err())
+	used(t, small, "of small") // after its quarantine
+	w.reach("s", "a", true)
+	for end := time.Now().Add(30 * time.Second); !strings.Contains(said(), "another client has a TTL of 20s") && time.Now().Before(end); {
+		if lease, err := small.TryLock(t.Context(), "of small"); err == nil {
+			locktest.Must(t, lease.Unlock(t.Context()))
+		}
+	}
+	lease, err := small.TryLock(t.Context(), "r")
+	if left := held.Validity(); err == nil && left > 0 {
+		redistest.Broken(t, fmt.Sprintf("two holders: %v of the first one's validity was left, %v of the second one's", left, lease.Validity()))
+	}
+}
+
+// A master was emptied. The client that has a lease with a large TTL asks it for a small one after that, or a client with
+// the same MaxTTL does. So the master hears of the large TTL, and tells a client that comes later.
+//
+// Source: ALGORITHM section 8, "MaxTTL".
+func TestLargerTTLIsToldToAnEmptiedMaster(outer *testing.T) {
+	t := redistest.Timed(outer)
+	t.Parallel()
+	for _, name := range []string{"l", "m"} { // the client that tells
+		w := newNetwork(t, 3)
+		w.lose("l", "c")
+		w.lose("m", "a")
+		w.lose("s", "a")
+		opts := []redlock.Option{redlock.WithMaxTTL(15 * time.Second), redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250 * time.Millisecond)}
+		clients := map[string]*redlock.Locker{"l": w.locker("l", [3]int{0, 1, 2}, opts...), "m": w.locker("m", [3]int{0, 1, 2}, opts...)}
+		held, err := clients["l"].Lock(t.Context(), "r", redlock.WithTTL(15*time.Second), redlock.WithoutRenewal())
+		locktest.Must(t, err)
+		used(t, clients["m"], "of m")
+		locktest.Must(t, errors.Join(w.nodes[1].Kill(), w.nodes[1].Restart()))
+		b := redistest.Client(t, w.nodes[1].Addr())
+		redistest.Eventually(t, 30*time.Second, func() bool {
+			_, _ = clients[name].TryLock(t.Context(), "other")
+			return b.HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "ttls").Val() != ""
+		}, "the client joins")
+		small := w.locker("s", [3]int{0, 1, 2}, redlock.WithMaxTTL(time.Second), redlock.WithTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
+		for end := time.Now().Add(5 * time.Second); held.Validity() > 0 && time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+			_, err := small.TryLock(t.Context(), "r")
+			if left := held.Validity(); err == nil && left > 0 {
+				redistest.Broken(t, fmt.Sprintf("%s tells: two holders: %v of the first one's validity was left", name, left))
+				break
+			}
+		}
+	}
+}
+
+// Two clients use one master by two database numbers, where keys and markers are apart: as two servers behind one name.
+//
+// Source: ALGORITHM section 8, "Membership".
+func TestTwoDatabasesOfAMaster(outer *testing.T) {
+	t := redistest.Timed(outer)
+	w := newNetwork(t, 3)
+	w.db = map[string]int{"yb": 1}
+	run := redistest.Client(t, w.nodes[1].Addr()).HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "run").Val()
+	other := redis.NewClient(&redis.Options{Addr: w.nodes[1].Addr(), DB: 1})
+	t.Cleanup(func() { _ = other.Close() })
+	locktest.Must(t, other.HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "run", run, "born", 0).Err())
+	x, y := w.locker("x", [3]int{0, 1, 2}), w.locker("y", [3]int{0, 1, 2})
+	used(t, x, "r")
+	_, err := y.TryLock(t.Context(), "r")
+	locktest.WantErr(t, err, redlock.ErrMasterSetup, reason.Membership)
+	w.lose("x", "c")
+	w.lose("y", "a")
+	held, err := x.Lock(t.Context(), "r")
+	locktest.Must(t, err)
+	if _, err := y.TryLock(t.Context(), "r"); err == nil && held.Validity() > 0 {
+		redistest.Broken(t, "two holders")
+	}
+}
+
+// Two names are swapped for the client that comes second. Nothing changes for the first one.
+//
+// Source: ALGORITHM section 8, "Servers".
+func TestNamesAreSwappedForALaterClient(outer *testing.T) {
+	t := redistest.Timed(outer)
+	w := newNetwork(t, 3)
+	x := w.locker("x", [3]int{0, 1, 2})
+	used(t, x, "r")
+	y := w.locker("y", [3]int{1, 0, 2})
+	for range 5 {
+		if _, err := y.TryLock(t.Context(), "r"); !errors.Is(err, reason.OtherServer) {
+			t.Errorf("got %v, want reason.OtherServer", err)
+		}
+		used(t, x, "r")
+	}
+}
+
+// Another client reaches a server for the first time, and has requests for the other masters while that server is slow to answer. They
+// hear of the server all the same.
+//
+// Source: ALGORITHM section 8, "Servers".
+func TestServerIsToldWhenItIsMet(outer *testing.T) {
+	t := redistest.Timed(outer)
+	w := newNetwork(t, 3)
+	w.lose("x", "b")
+	w.delay = map[string]time.Duration{"xb": 100 * time.Millisecond}
+	logger, said := locktest.LogText()
+	x := w.locker("x", [3]int{0, 1, 2}, redlock.WithLogger(logger), redlock.WithTTL(5*time.Second)) // a join each 2.6 s
+	used(t, x, "r")
+	w.reach("x", "b", true)
+	redistest.Eventually(t, 30*time.Second, func() bool { used(t, x, "r"); return strings.Contains(said(), "is up again") }, "b is up")
+	used(t, x, "r")
+	if servers := redistest.Client(t, w.nodes[0].Addr()).HGet(t.Context(), redlock.DefaultKeyPrefix+"~guard", "servers").Val(); !strings.Contains(servers, "b:6379") {
+		t.Errorf("got the servers %q, want that of b among them", servers)
+	}
+}
+
+// A list came into use when the clock of a master was ahead, and no client has it any more. It does not keep the others out
+// until that time has come.
+//
+// Source: ALGORITHM section 8, "Membership".
+func TestListOfAClockThatWasAhead(outer *testing.T) {
+	t := redistest.Timed(outer)
+	t.Parallel()
+	w := newNetwork(t, 3)
+	locktest.Must(t, redistest.Client(t, w.nodes[0].Addr()).HSet(t.Context(), redlock.DefaultKeyPrefix+"~guard",
+		"lists", fmt.Sprint(time.Now().AddDate(1, 0, 0).UnixMilli(), " a:6379 b:6379 d:6379")).Err())
+	l := w.locker("l", [3]int{0, 1, 2}, redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithMasterTimeout(250*time.Millisecond))
+	redistest.Eventually(t, 20*time.Second, func() bool { _, err := l.TryLock(t.Context(), "r"); return err == nil }, "a lease when the list is out of use")
+}
+
+// Two masters that lose nothing restart twice, and no client joins in between. They have their votes at once.
+//
+// Source: ALGORITHM section 8, "Servers".
+func TestTrustedMastersRestartTwice(outer *testing.T) {
+	t := redistest.Timed(outer)
+	w := newNetwork(t, 3, locktest.OnDisk...)
+	x := w.locker("x", [3]int{0, 1, 2}, redlock.WithTrustedDisk())
+	used(t, x, "r")
+	for range 2 {
+		for i := range 2 {
+			locktest.Must(t, errors.Join(w.nodes[i].Kill(), w.nodes[i].Restart()))
+			_, run, _ := strings.Cut(redistest.Client(t, w.nodes[i].Addr()).Info(t.Context(), "server").Val(), "run_id:")
+			t.Logf("%d: %.16s", i, run)
+		}
+		other := w.locker("other", [3]int{0, 1, 2}, redlock.WithTrustedDisk())
+		_, _ = admin.Check(t.Context(), other) // the masters note who they are
+		locktest.Must(t, other.Close())
+	}
+	used(t, x, "r")
 }

@@ -4,7 +4,7 @@
 --   protocol version of the protocol (wire.Protocol), and ms of this node's clock until when its clients count
 --   run      the server that the marker was written for: run id, a colon, and, if it was ever promoted, the replication
 --            id, which is new with each promotion; the first 16 digits of each
---   was      the run id of the server before it, if a restart has lost nothing
+--   was      the run ids of the servers before it, the last one first, with a comma behind each, if their restarts lost nothing
 --   made     when it was written for that server, ms of this node's clock
 --   born     since when the node is known to remember everything, ms of this node's clock
 --   proof     proves to a caller that nothing has changed since it joined: marker.lua
@@ -43,10 +43,13 @@ end
 
 -- claims reads a field that has a claim a line: when it was last made, what it says, and behind a tab the label of the
 -- client that made it, if it has one.
+local putBack = false -- the clock was, after a claim was made
 local function claims(lines, moment)
   local list = {}
   for at, value, label in string.gmatch(lines or '', '(%d+) ([^\t\n]+)([^\n]*)') do
-    if count(at) then list[#list + 1] = {at = math.min(count(at), moment), value = value, label = label} end -- the clock was put back
+    at = count(at)
+    putBack = putBack or at and at > moment
+    if at then list[#list + 1] = {at = math.min(at, moment), value = value, label = label} end
   end
   return list
 end
@@ -69,7 +72,7 @@ end
 -- of the protocol are in use: then other is that version. Nothing was done then.
 local function guard(marker, now)
   local moment = math.floor(now / 1000)
-  local known = call('HMGET', marker, 'run', 'born', 'ttls', 'protocol', 'made')
+  local known = call('HMGET', marker, 'run', 'born', 'ttls', 'protocol', 'was')
   local version, till = string.match(known[4] or '', '^(%S+) (%d+)$')
   if version and version ~= protocol then
     till = count(till) or 0
@@ -93,7 +96,7 @@ local function guard(marker, now)
     if is and known[1] and isSame(known[1], own) then return false end
     local was = ''
     if trust == '1' and is and known[1] then
-      was = string.match(known[1], '^[^:]*')
+      was = string.sub(string.match(known[1], '^[^:]*') .. ',' .. (known[5] or ''), 1, 68) -- four
     else
       born, is = nil, '?'
     end

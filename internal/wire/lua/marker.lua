@@ -22,7 +22,7 @@
 --        taken, with two exceptions: it is in use here already, or the node is in quarantine.
 --        After a node was emptied, the first client to join need not be one whose list the node
 --        knew before. A server is not taken for an address under which another server is in use, unless it is
---        the successor of that server, or this node itself.
+--        the successor of that server.
 -- vouch  ends the quarantine: an operator guarantees that this node has forgotten nothing, and that the servers
 --        before the present ones have ended. It does nothing if the node has been restarted or emptied since the operator looked
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
@@ -112,7 +112,9 @@ length = math.max(length, quarantine)
 
 -- The lists.
 local kept, others, against, was, joined = {}, {}, '', false, false
-for _, claim in ipairs(claims(known[6], moment)) do
+local lists = claims(known[6], moment)
+if putBack then try('HSET', marker, 'lists', textOf(lists)) end -- they age from now on, also where every client is refused
+for _, claim in ipairs(lists) do
   if claim.value == list then
     was, joined = true, moment - claim.at < 2 * length
   elseif moment - claim.at < 2 * length then
@@ -136,8 +138,8 @@ for address, id, age, former in string.gmatch(servers, '(%S+) (%S+) (%d+) (%S+)'
     if string.match(claim.value, '^%S+') == address then place = i end
   end
   local claim = seen[place]
-  local its = claim and string.match(claim.value, '%S+$')
-  if not claim or its == id or its == former or moment - claim.at >= length or id == string.match(known[1], '^[^:]*') then
+  local its = claim and string.match(claim.value, '%S*$')
+  if not claim or its == id or string.find(former, its, 1, true) or moment - claim.at >= length then
     if tonumber(age) < length then
       if its == id then mine.at = math.max(mine.at, claim.at) else fresh = true end
       seen[place] = mine
@@ -156,7 +158,7 @@ if what == 'join' and taken then
   }
   if votes and (fresh or proof == '') then
     local oldest = born > 0 and born + math.ceil(length / 2) + 1000 or 0
-    local number = math.max(now, (tonumber(string.match(present, ':(%d+):') or nil) or 0) + 1)
+    local number = math.max(now, (count(string.match(present, ':(%d+):')) or 0) + 1)
     proof = string.format('%s:%.0f:%.0f', string.match(known[1], '^%w?%w?%w?%w?%w?%w?%w?%w?'), number, oldest)
     fields[#fields] = proof
   end
