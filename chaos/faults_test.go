@@ -111,7 +111,6 @@ func keep(t testing.TB, r *Run) {
 			break
 		}
 	}
-	page := Page{t.Name(), r.Repeat, len(r.Cluster.Nodes()), r.History, found, Measure(r.History)}
 	data, err := json.MarshalIndent(struct {
 		Test, Repeat string
 		Found        []history.Violation
@@ -120,7 +119,7 @@ func keep(t testing.TB, r *Run) {
 		Done         []*history.Acquisition
 		Rounds       [][]history.Look
 	}{t.Name(), r.Repeat, found, r.History.Faults, r.History.Healed, r.History.Done, r.History.Rounds}, "", " ")
-	if err := errors.Join(err, Report(filepath.Join(dir, "report.html"), page), os.WriteFile(filepath.Join(dir, "history.json"), data, 0o600)); err != nil {
+	if err := errors.Join(err, Report(filepath.Join(dir, "report.txt"), t.Name(), r.Repeat, r.History, found), os.WriteFile(filepath.Join(dir, "history.json"), data, 0o600)); err != nil {
 		t.Error(err)
 	}
 	t.Logf("the run that failed, its faults and its history: %s", dir)

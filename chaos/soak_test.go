@@ -26,7 +26,7 @@ var (
 	soakHavoc    = flag.Bool("havoc", false, "TestSoak without regard to the budget of faults")
 	soakSchedule = flag.String("schedule", "", "schedule for TestSoak as JSON, or @file; instead of one drawn by the seed")
 	soakClients  = flag.Int("clients", 3, "client processes of TestSoak")
-	reportFile   = flag.String("report", "", "file for the page of TestSoakProcesses; the page of TestSoakContainers lies beside it")
+	reportFile   = flag.String("report", "", "file for the report of TestSoakProcesses; that of TestSoakContainers lies beside it")
 )
 
 // A random schedule of faults on real servers. The clients are processes, which are stopped
@@ -149,11 +149,11 @@ func soak(t testing.TB, tier Tier, havoc bool) {
 		t.Logf("repeat with: %s", r.Repeat)
 	}
 	if file := *reportFile; file != "" {
-		if tier == Containers { // beside the page of the processes
+		if tier == Containers { // beside that of the processes
 			ext := filepath.Ext(file)
 			file = strings.TrimSuffix(file, ext) + "-containers" + ext
 		}
-		if err := Report(file, Page{t.Name(), repeat, 5, r.History, found, figures}); err != nil {
+		if err := Report(file, t.Name(), repeat, r.History, found); err != nil {
 			t.Error(err)
 		}
 	}

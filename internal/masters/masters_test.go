@@ -71,24 +71,6 @@ func TestPausedMasterCarriesOutRequestsLater(t *testing.T) {
 	})
 }
 
-func TestCallsThatDoNothing(t *testing.T) {
-	eachKind(t, func(t testing.TB, m masters.Master) {
-		for _, call := range []func() error{
-			m.Resume, m.Pause, m.Pause, m.Resume, m.Resume, m.Kill, m.Kill, m.Resume, m.Restart,
-			m.Pause, m.Close, m.Close, m.Kill, m.Resume,
-		} {
-			ok(t, call())
-		}
-		wantRefused(t, m.Addr())
-		if err := m.Pause(); !errors.Is(err, masters.ErrClosed) {
-			t.Errorf("pause of a closed master: got %v, want ErrClosed", err)
-		}
-		if err := m.Restart(); !errors.Is(err, masters.ErrClosed) {
-			t.Errorf("restart of a closed master: got %v, want ErrClosed", err)
-		}
-	})
-}
-
 func TestStart(outer *testing.T) {
 	t := redistest.Timed(outer)
 	start := func(t testing.TB, kind string) {

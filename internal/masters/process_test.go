@@ -24,41 +24,6 @@ func configured(t testing.TB, addr, name string) string {
 	return got[name]
 }
 
-func TestProcessArguments(outer *testing.T) {
-	t := redistest.Timed(outer)
-	p := redistest.Masters(t, 1, "--maxclients", "77", "--protected-mode", "yes", "--appendonly", "yes")[0]
-	for name, want := range map[string]string{"bind": "127.0.0.1", "save": "", "maxclients": "77", "protected-mode": "yes"} {
-		if got := configured(t, p.Addr(), name); got != want {
-			t.Errorf("%s: got %q, want %q", name, got, want)
-		}
-	}
-	ask(t, p.Addr(), "SET k v")
-	ok(t, p.Restart())
-	wantKey(t, p.Addr(), "k", "v") // by --appendonly
-	secret := redistest.Masters(t, 1, "--requirepass", "secret")[0]
-	if got := ask(t, secret.Addr(), "PING"); !strings.HasPrefix(got, "-NOAUTH") {
-		t.Errorf("with a password: got %q, want -NOAUTH", got)
-	}
-}
-
-func TestProcessPid(outer *testing.T) {
-	t := redistest.Timed(outer)
-	p := server(t)
-	first := p.Pid()
-	ok(t, p.Restart())
-	if second := p.Pid(); first == 0 || second == 0 || second == first {
-		t.Errorf("got pid %d, then %d after a restart", first, second)
-	}
-	w := dial(t, p.Addr())
-	w.send("SHUTDOWN NOSAVE")
-	w.wantBroken()
-	redistest.Eventually(t, patient, func() bool { return p.Pid() == 0 }, "pid 0 after SHUTDOWN")
-	if err := p.Pause(); err == nil || !strings.Contains(err.Error(), "not running") {
-		t.Errorf("pause of a server that has ended: got %v, want that it is not running", err)
-	}
-	ok(t, p.Restart())
-}
-
 func TestCloseRemovesTheDirectory(outer *testing.T) {
 	t := redistest.Timed(outer)
 	for _, before := range []func(*masters.Process) error{(*masters.Process).Resume, (*masters.Process).Pause, (*masters.Process).Kill} {

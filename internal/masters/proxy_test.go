@@ -200,25 +200,6 @@ func TestProxyResets(outer *testing.T) {
 	}
 }
 
-func TestClosedProxy(outer *testing.T) {
-	t := redistest.Timed(outer)
-	_, x := proxied(t)
-	w := dial(t, x.Addr())
-	w.send("PING")
-	w.want("+PONG")
-	ok(t, x.Set(masters.Blackhole))
-	x.HoldNextRequest(nil, time.Hour)
-	w.send("PING")
-	x.Close()
-	x.Close()
-	wantReset(t, w)
-	wantRefused(t, x.Addr())
-	x.ResetAll()
-	if err := errors.Join(x.Set(masters.Pass), x.Retarget("127.0.0.1:1")); err == nil || err.Error() != "masters: closed\nmasters: closed" {
-		t.Errorf("Set and Retarget: got %v, want ErrClosed of both", err)
-	}
-}
-
 func wantReset(t testing.TB, w *wire) {
 	t.Helper()
 	if got, err := w.recv(patient); !errors.Is(err, syscall.ECONNRESET) {

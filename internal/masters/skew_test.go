@@ -3,10 +3,6 @@ package masters_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -151,27 +147,6 @@ func TestClockChangesAreAtomic(outer *testing.T) {
 	ok(t, <-done)
 }
 
-func TestClocksAreIndependent(outer *testing.T) {
-	t := redistest.Timed(outer)
-	a, ca := skewed(t)
-	b, cb := skewed(t)
-	plain := redistest.Client(t, server(t).Addr())
-	before := time.Now()
-	ok(t, a.StepClock(-time.Hour))
-	wantSkew(t, ca, -time.Hour, -time.Hour)
-	wantSkew(t, cb, 0, 0)
-	ok(t, b.StepClock(time.Minute))
-	wantSkew(t, ca, -time.Hour, -time.Hour)
-	wantSkew(t, cb, time.Minute, time.Minute)
-	wantSkew(t, plain, 0, 0)
-
-	// The wall clock and the monotonic clock of this process advanced alike.
-	now := time.Now()
-	if d := now.Round(0).Sub(before.Round(0)) - now.Sub(before); d.Abs() > time.Second {
-		t.Errorf("our own clock moved by %v", d)
-	}
-}
-
 func TestClockOutlastsTheServer(outer *testing.T) {
 	t := redistest.Timed(outer)
 	p, c := skewed(t)
@@ -195,54 +170,5 @@ func TestClockOutlastsTheServer(outer *testing.T) {
 	}
 	if err := p.DriftClock(1); !errors.Is(err, masters.ErrClosed) {
 		t.Errorf("drift: got %v, want ErrClosed", err)
-	}
-}
-
-func TestClockThatCannotBeMoved(outer *testing.T) {
-	t := redistest.Timed(outer)
-	p, c := skewed(t)
-	const week = 7 * 24 * time.Hour
-	for _, err := range []error{p.DriftClock(-1_000_001), p.DriftClock(1_000_001), p.StepClock(-week), p.StepClock(week)} {
-		if err == nil {
-			t.Error("out of range: got no error")
-		}
-	}
-	wantSkew(t, c, 0, 0)
-	for _, err := range []error{server(t).StepClock(time.Second), server(t).DriftClock(1)} {
-		if !errors.Is(err, masters.ErrTrueClock) {
-			t.Errorf("got %v, want ErrTrueClock", err)
-		}
-	}
-}
-
-func TestSkewThatCannotBe(outer *testing.T) {
-	t := redistest.Timed(outer)
-	skewed(t) // or skips
-	real, err := masters.LookPath()
-	ok(t, err)
-	tmp, bin := t.TempDir(), t.TempDir()
-	t.Setenv("TMPDIR", tmp)
-	start := func(cfg masters.ProcessConfig) error {
-		t.Helper()
-		cfg.Skew = true
-		p, err := masters.StartProcess(t.Context(), cfg)
-		if err == nil {
-			p.Close()
-			t.Error("started")
-		}
-		if left, _ := os.ReadDir(tmp); len(left) > 0 {
-			t.Errorf("left behind: %v", left)
-		}
-		return err
-	}
-	// A server that does not load the library.
-	binary := filepath.Join(bin, "server")
-	ok(t, os.WriteFile(binary, fmt.Appendf(nil, "#!/bin/sh\nunset LD_PRELOAD\nexec %s \"$@\"\n", real), 0o700))
-	if err := start(masters.ProcessConfig{Binary: binary}); err == nil || !strings.Contains(err.Error(), "did not load") {
-		t.Errorf("without the library: got %v", err)
-	}
-	t.Setenv("PATH", bin)
-	if err := start(masters.ProcessConfig{Binary: real}); !errors.Is(err, masters.ErrNoCompiler) {
-		t.Errorf("without a compiler: got %v, want ErrNoCompiler", err)
 	}
 }
