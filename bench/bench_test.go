@@ -89,9 +89,7 @@ func rounds(b *testing.B, many int, all []contender.Contender, one func(*testing
 func dial(tb testing.TB, c contender.Contender, masters []string) contender.Locker {
 	tb.Helper()
 	l, err := c.Dial(tb.Context(), c.On(masters))
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			tb.Errorf("close %s: %v", c.Name, err)
@@ -114,9 +112,7 @@ func dials(tb testing.TB, c contender.Contender, masters []string, many int) []c
 func under(b *testing.B, load measure.Load, masters, sends []string) (r measure.Result, used measure.Usage) {
 	b.Helper()
 	servers, err := measure.NewServers(b.Context(), masters)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer servers.Close()
 	load.For *= time.Duration(b.N)
 	used, err = servers.During(b.Context(), sends, func() {
@@ -124,9 +120,7 @@ func under(b *testing.B, load measure.Load, masters, sends []string) (r measure.
 		r = load.Run(b.Context())
 		b.StopTimer()
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	b.ReportMetric(float64(r.Failed), "failed")
 	if r.Failed > 0 {
 		b.Logf("%d calls failed, for example with: %v", r.Failed, r.Err)
@@ -172,9 +166,7 @@ func warm(b *testing.B, turns, callers int, lockers ...contender.Locker) {
 func newLocker(tb testing.TB, masters []string, opts ...redlock.Option) *redlock.Locker {
 	tb.Helper()
 	l, err := redlock.New(masters, opts...)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	tb.Cleanup(func() {
 		if err := l.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {
 			tb.Errorf("close: %v", err)
@@ -182,4 +174,11 @@ func newLocker(tb testing.TB, masters []string, opts ...redlock.Option) *redlock
 	})
 	redistest.Eventually(tb, 20*time.Second, func() bool { return admin.Bootstrap(tb.Context(), l) == nil }, "the masters, which are new, have their votes")
 	return l
+}
+
+func must(tb testing.TB, err error) {
+	tb.Helper()
+	if err != nil {
+		tb.Fatal(err)
+	}
 }

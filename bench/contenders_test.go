@@ -63,9 +63,7 @@ func TestContendersExclude(outer *testing.T) {
 		t.Run(c.Name, func(t *redistest.T) {
 			lockers := dials(t, c, redistest.Addrs(redistest.Masters(t, 3)), 2)
 			lease, err := lockers[0].Lock(t.Context(), "k")
-			if err != nil {
-				t.Fatal(err)
-			}
+			must(t, err)
 			ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 			defer cancel()
 			if _, err := lockers[1].Lock(ctx, "k"); err == nil || ctx.Err() == nil {

@@ -48,9 +48,7 @@ func BenchmarkFaults(b *testing.B) {
 					}
 					healthy := load.Run(b.Context())
 					for i, p := range proxies {
-						if err := f.inject(list[i], p); err != nil {
-							b.Fatal(err)
-						}
+						must(b, f.inject(list[i], p))
 					}
 					load.Key = measure.Own("fault") // redsync-failfast leaves some of the other keys behind
 					r, _ := under(b, load, nil, nil)

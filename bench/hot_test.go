@@ -38,9 +38,7 @@ func BenchmarkHot(b *testing.B) {
 		{5, 10, 1, "1ms", 1, all}, {5, 10, 5, "1ms", 2, all}, {5, 10, 20, "1ms", 4, all},
 	} {
 		hold, err := time.ParseDuration(test.hold)
-		if err != nil {
-			b.Fatal(err)
-		}
+		must(b, err)
 		b.Run(fmt.Sprintf("N=%d/lockers=%d/callers=%d/hold=%s", test.masters, test.lockers, test.callers, test.hold), func(b *testing.B) {
 			addrs := redistest.Addrs(redistest.Masters(b, test.masters))
 			trip := roundTrip(b, addrs[0])
@@ -101,9 +99,7 @@ func reportWaits(b *testing.B, r measure.Result) {
 func roundTrip(b *testing.B, addr string) time.Duration {
 	b.Helper()
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer conn.Close()
 	replies := bufio.NewReader(conn)
 	took := make([]time.Duration, 500)
@@ -135,9 +131,7 @@ func BenchmarkUneven(b *testing.B) {
 			addrs, muted := redistest.Addrs(proxies), []string(nil)
 			for i, m := range list {
 				c := redistest.Client(b, m.Addr())
-				if err := c.Do(b.Context(), "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err(); err != nil {
-					b.Fatal(err)
-				}
+				must(b, c.Do(b.Context(), "ACL", "SETUSER", "mute", "on", "nopass", "~*", "&*", "+@all", "-subscribe").Err())
 				muted = append(muted, "redis://mute:any@"+addrs[i])
 			}
 			var all []*redlock.Locker

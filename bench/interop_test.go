@@ -129,9 +129,7 @@ func TestRueidislockSharesNoKeys(outer *testing.T) {
 	t := redistest.Timed(outer)
 	addrs := redistest.Addrs(redistest.Masters(t, 1))
 	_, unlock, err := rueidisLocker(t, addrs[0]).WithContext(t.Context(), "a")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer unlock()
 	for _, key := range []string{"rueidislock:0:a", "rueidislock:1:a"} {
 		if n := redistest.Client(t, addrs[0]).Exists(t.Context(), key).Val(); n != 1 {

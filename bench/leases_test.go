@@ -24,9 +24,7 @@ func BenchmarkLeases(b *testing.B) {
 	}
 	addrs := redistest.Addrs(redistest.Masters(b, 3))
 	servers, err := measure.NewServers(b.Context(), addrs)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	defer servers.Close()
 	for _, leases := range sizes {
 		b.Run(fmt.Sprintf("leases=%d", leases), func(b *testing.B) {
@@ -67,9 +65,7 @@ func hold(b *testing.B, l *redlock.Locker, servers *measure.Servers, leases int,
 	used, err := servers.During(b.Context(), nil, func() {
 		cpu = measure.CPU(func() { time.Sleep(during) }) // the leases are renewed meanwhile
 	})
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	lost := 0
 	for _, lease := range held {
 		if lease == nil || lease.Context().Err() != nil {

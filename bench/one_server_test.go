@@ -19,9 +19,7 @@ import (
 func rueidisLocker(t testing.TB, addr string) rueidislock.Locker {
 	t.Helper()
 	l, err := rueidislock.NewLocker(rueidislock.LockerOption{ClientOption: rueidis.ClientOption{InitAddress: []string{addr}}})
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	t.Cleanup(l.Close)
 	return l
 }
@@ -42,9 +40,7 @@ func TestRedislockRestart(outer *testing.T) {
 	if _, err := first.Obtain(t.Context(), "r", time.Minute, nil); err != nil {
 		t.Fatal(err)
 	}
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart())
 	if _, err := second.Obtain(t.Context(), "r", time.Minute, nil); err != nil {
 		t.Errorf("got %v, want a second holder within the TTL of the first", err)
 	}
@@ -57,17 +53,11 @@ func TestRueidislockRestart(outer *testing.T) {
 	server, _ := front(t)
 	began := time.Now()
 	held, release, err := rueidisLocker(t, server.Addr()).WithContext(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer release()
-	if err := server.Restart(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Restart())
 	_, release, err = rueidisLocker(t, server.Addr()).WithContext(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer release()
 	if took := time.Since(began); took > 5*time.Second {
 		t.Fatalf("the restart took %v: the machine is too slow for this", took)
@@ -81,17 +71,11 @@ func TestRueidislockCutOff(outer *testing.T) {
 	t.Parallel()
 	server, proxy := front(t)
 	held, release, err := rueidisLocker(t, proxy.Addr()).WithContext(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	go func() { <-t.Context().Done(); release() }() // it waits for the cut-off Redis
-	if err := proxy.Set(masters.Blackhole); err != nil {
-		t.Fatal(err)
-	}
+	must(t, proxy.Set(masters.Blackhole))
 	_, releaseOther, err := rueidisLocker(t, server.Addr()).WithContext(t.Context(), "r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	must(t, err)
 	defer releaseOther()
 	if held.Err() != nil {
 		t.Error("the holder's context ended before another client had the lock, want a time with two holders")
@@ -150,20 +134,14 @@ func TestRueidislockLeavesNoKey(outer *testing.T) {
 // afterAHang locks r while a Redis hangs, and returns how long the key of that call lives afterwards.
 func afterAHang(t testing.TB, server *masters.Process, key string, lock func(ctx context.Context, name string) error) time.Duration {
 	t.Helper()
-	if err := lock(t.Context(), "warm-up"); err != nil {
-		t.Fatal(err)
-	}
-	if err := server.Pause(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, lock(t.Context(), "warm-up"))
+	must(t, server.Pause())
 	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
 	defer cancel()
 	if err := lock(ctx, "r"); err == nil {
 		t.Fatal("got a lock of a Redis that hangs")
 	}
-	if err := server.Resume(); err != nil {
-		t.Fatal(err)
-	}
+	must(t, server.Resume())
 	time.Sleep(settled)
 	return redistest.Client(t, server.Addr()).PTTL(t.Context(), key).Val()
 }

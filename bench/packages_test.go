@@ -56,9 +56,7 @@ func severally(l *redlock.Locker) way {
 func permits(tb testing.TB, l *redlock.Locker, k, n int) way {
 	tb.Helper()
 	s, err := semaphore.New(l, "permits", k)
-	if err != nil {
-		tb.Fatal(err)
-	}
+	must(tb, err)
 	return func(ctx context.Context, _ string) (contender.Lease, error) { return leased(s.Acquire(ctx, n)) }
 }
 
@@ -78,9 +76,7 @@ func BenchmarkPackage(b *testing.B) {
 	addrs := redistest.Addrs(redistest.Masters(b, 3))
 	l := newLocker(b, addrs)
 	schedule, err := jobs.New(l)
-	if err != nil {
-		b.Fatal(err)
-	}
+	must(b, err)
 	ways := map[string]struct {
 		keys string
 		way

@@ -22,17 +22,11 @@ func BenchmarkPermits(b *testing.B) {
 		b.Run(fmt.Sprintf("K=%d", k), func(b *testing.B) {
 			addrs := redistest.Addrs(redistest.Masters(b, 3))
 			theirs, err := semaphore.New(newLocker(b, addrs), "s", k)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			mine, err := semaphore.New(newLocker(b, addrs), "s", k)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			held, err := theirs.Acquire(b.Context(), k)
-			if err != nil {
-				b.Fatal(err)
-			}
+			must(b, err)
 			parts := held.Parts()
 			// pass gives a permit back, and returns how long the caller has waited from then on, or from its call.
 			pass := func(waits bool) time.Duration {
@@ -61,9 +55,7 @@ func BenchmarkPermits(b *testing.B) {
 				if err == nil {
 					again, err = theirs.Acquire(b.Context(), 1)
 				}
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				parts = append(parts[1:], again.Parts()...)
 				return got.Sub(began)
 			}
@@ -85,9 +77,7 @@ func BenchmarkPermits(b *testing.B) {
 			}
 			b.Run("how=idle/who=ours", func(b *testing.B) {
 				servers, err := measure.NewServers(b.Context(), addrs)
-				if err != nil {
-					b.Fatal(err)
-				}
+				must(b, err)
 				defer servers.Close()
 				during := 3 * time.Second
 				if *quick {
@@ -96,9 +86,7 @@ func BenchmarkPermits(b *testing.B) {
 				idle := func() float64 {
 					time.Sleep(500 * time.Millisecond) // what began before settles
 					used, err := servers.During(b.Context(), nil, func() { time.Sleep(during) })
-					if err != nil {
-						b.Fatal(err)
-					}
+					must(b, err)
 					return 100 * used.CPU.Seconds() / during.Seconds()
 				}
 				holding := idle()

@@ -81,9 +81,7 @@ func TestElectorBadArguments(outer *testing.T) {
 		return err
 	}
 	e, err := election.New(l, "r")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	leader := func(ctx context.Context) error {
 		_, err := e.Leader(ctx)
 		return err
@@ -151,13 +149,9 @@ func TestVirtualElectorContextThatBlocks(t *testing.T) {
 			t.Cleanup(func() { close(let) })
 			l := b.Locker()
 			e, err := election.New(l, "e")
-			if err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, err)
 			if closed {
-				if err := l.Close(); err != nil {
-					t.Fatal(err)
-				}
+				locktest.Must(t, l.Close())
 			}
 			go func() {
 				_ = e.Run(locktest.SlowContext(t.Context(), let), func(context.Context, *redlock.Lease) error { return nil })
@@ -182,9 +176,7 @@ func TestElectorCutOff(outer *testing.T) {
 	set := func(f masters.Fault) {
 		t.Helper()
 		for _, p := range proxies {
-			if err := p.Set(f); err != nil {
-				t.Fatal(err)
-			}
+			locktest.Must(t, p.Set(f))
 		}
 	}
 

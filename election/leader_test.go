@@ -19,9 +19,7 @@ import (
 func TestVirtualLeader(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		watcher, err := election.New(b.WarmLocker(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		if leader, err := watcher.Leader(t.Context()); !errors.Is(err, election.ErrNoLeader) || redlock.Reason(err) != "no_leader" || leader != (election.Leader{}) {
 			t.Errorf("got %+v, %v; want no leader", leader, err)
 		}
@@ -51,9 +49,7 @@ func TestVirtualLeader(t *testing.T) {
 func TestVirtualObserve(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		watcher, err := election.New(b.WarmLocker(), "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		ctx, stop := context.WithCancel(t.Context())
 		var seen []string
 		done := make(chan struct{})
@@ -92,9 +88,7 @@ func TestVirtualObserveEndsWithTheLocker(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
 		watcher, err := election.New(l, "r")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		done := make(chan struct{})
 		go func() {
 			defer close(done)

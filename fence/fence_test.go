@@ -18,6 +18,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/fence"
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/redlocktest"
 )
@@ -64,9 +65,7 @@ func reader(t testing.TB, resource string, number int64) fence.Token {
 	t.Helper()
 	h := http.Header{fence.Header: {fmt.Sprintf("shared %d %s", number, resource)}}
 	token, err := fence.FromHeader(h, resource)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	return token
 }
 
@@ -76,17 +75,11 @@ func TestHeader(t *testing.T) {
 		locker := redlocktest.Start(t, 3).Locker()
 		odd := "a, b;c\x00\xff\r\n日"
 		write, err := locker.Lock(t.Context(), odd)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		read, err := locker.Lock(t.Context(), "b", redlock.Shared())
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		one, two := make(http.Header), make(http.Header)
-		if err := errors.Join(fence.AddHeader(one, write, read), fence.AddHeader(two, []*redlock.Lease{write, read}...)); err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, errors.Join(fence.AddHeader(one, write, read), fence.AddHeader(two, []*redlock.Lease{write, read}...)))
 		two.Set(fence.Header, strings.Join(two.Values(fence.Header), ", ")) // as a proxy may
 		for _, h := range []http.Header{one, two} {
 			for _, want := range []*redlock.Lease{write, read} {

@@ -25,17 +25,11 @@ func start(t testing.TB, resource string) (*redlock.Locker, *redlock.Lease) {
 	t.Helper()
 	minis := redistest.Minis(t, 3)
 	l, err := redlock.New(redistest.Addrs(minis), redlock.WithoutRestartGuard(), redlock.WithLogger(nil), redlock.WithMasterTimeout(2*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	t.Cleanup(func() { _ = l.Close() })
-	if err := minis[2].Kill(); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, minis[2].Kill())
 	lease, err := l.Lock(t.Context(), resource)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	redistest.Eventually(t, 10*time.Second, func() bool { return l.Stats().Masters[2].State == redlock.MasterDown }, "a master that is down")
 	return l, lease
 }
@@ -220,9 +214,7 @@ func TestPublish(outer *testing.T) {
 	name := fmt.Sprint("redlock-test", time.Now().UnixNano()) // -count has the test publish again
 	redlockdebug.Publish(name, l)
 	wantShown(t, []byte(expvar.Get(name).String()), lease)
-	if err := lease.Unlock(t.Context()); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, lease.Unlock(t.Context()))
 	if got := expvar.Get(name).String(); !strings.Contains(got, `"leases":[]`) {
 		t.Errorf("after Unlock: got %s, want no leases, as a list", got)
 	}

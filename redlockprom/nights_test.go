@@ -45,9 +45,7 @@ var alertsOfNight = map[string][]string{
 func TestVirtualNightsFireAlerts(t *testing.T) {
 	path := promtool(t)
 	rules, err := filepath.Abs(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	type object = map[string]any
 	type sample struct {
 		Labels string  `json:"labels"`
@@ -97,13 +95,9 @@ func TestVirtualNightsFireAlerts(t *testing.T) {
 		t.Errorf("without a grant for 90 s: %d scrapes of all nights, want at least 4", outages)
 	}
 	text, err := json.Marshal(object{"rule_files": []string{rules}, "evaluation_interval": scrapeEach.String(), "tests": tests})
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	file := filepath.Join(t.TempDir(), "nights.yml") // JSON is YAML
-	if err := os.WriteFile(file, text, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, os.WriteFile(file, text, 0o600))
 	if out, err := exec.CommandContext(t.Context(), path, "test", "rules", file).CombinedOutput(); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/telemetry"
 )
@@ -75,14 +76,10 @@ func TestNamesInContrib(t *testing.T) {
 		}
 	}
 	rules, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	names(string(rules))
 	tests, err := os.ReadFile(filepath.Join(filepath.Dir(rulesFile), rulesTest))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	names(string(tests))
 	for _, m := range regexp.MustCompile(`alert: (\w+)`).FindAllStringSubmatch(string(rules), -1) {
 		fires := regexp.MustCompile(`alertname: ` + m[1] + `\n +exp_alerts`)
@@ -91,9 +88,7 @@ func TestNamesInContrib(t *testing.T) {
 		}
 	}
 	page, err := os.ReadFile("../docs/what-to-do.md")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	for _, text := range strings.Split(string(rules), "- alert: ")[1:] {
 		m := regexp.MustCompile(`runbook_url: "https://github.com/d0720281/redlock/blob/main/docs/what-to-do.md#([a-z-]+)"`).FindStringSubmatch(text)
 		if m == nil || !regexp.MustCompile(`(?mi)^## `+strings.ReplaceAll(m[1], "-", " ")+`$`).Match(page) {
@@ -105,9 +100,7 @@ func TestNamesInContrib(t *testing.T) {
 // The alerts ask for the outcomes of the table that they are for, and for all of them.
 func TestOutcomesInRules(t *testing.T) {
 	rules, err := os.ReadFile(rulesFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	attempts := telemetry.Words(telemetry.OfAttempt, telemetry.Page, telemetry.Lasting)
 	want := map[string][]string{
 		"RedlockNoQuorum":     attempts,
@@ -137,15 +130,11 @@ func TestOutcomesInRules(t *testing.T) {
 func dashboard(t *testing.T) (queries []string) {
 	t.Helper()
 	text, err := os.ReadFile(dashboardFile)
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	var board struct {
 		Panels []struct{ Targets []struct{ Expr string } }
 	}
-	if err := json.Unmarshal(text, &board); err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, json.Unmarshal(text, &board))
 	for _, p := range board.Panels {
 		for _, target := range p.Targets {
 			queries = append(queries, target.Expr)

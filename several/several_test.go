@@ -153,9 +153,7 @@ func TestArguments(outer *testing.T) {
 func TestUnlockWithoutAContext(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		lease, err := several.TryLock(t.Context(), b.Locker(), several.Names{Write: []string{"a", "b"}})
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		var none context.Context
 		if err := lease.Unlock(none); !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("Unlock: got %v, want ErrConfig", err)

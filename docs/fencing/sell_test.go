@@ -15,6 +15,9 @@ import (
 	"github.com/d0720281/redlock/redlocktest"
 )
 
+// transaction is fence.Tx or bare.
+type transaction func(db *sql.DB, lease *redlock.Lease, do func(*sql.Tx) error) error
+
 // stopAndSell sells one apple for each of two holders. The first one is stopped past the end of its
 // lease, between its read and its write. It returns how many apples were sold.
 func stopAndSell(ctx context.Context, db *sql.DB, locker *redlock.Locker, inTx transaction) (sold int, err error) {

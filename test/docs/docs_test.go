@@ -304,9 +304,7 @@ func TestLeaseIsLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
 		lease, err := masters.Locker().Lock(t.Context(), "mailer")
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		masters.Masters()[0].Kill()
 		masters.Masters()[1].Hang()
 		time.Sleep(redlock.DefaultTTL)

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/d0720281/redlock/internal/locktest"
 )
 
 // The files that decide, and which other files of their package each may name: they know nothing of the files that carry
@@ -52,9 +54,7 @@ func TestFilesNameWhatTheyMay(t *testing.T) {
 func namedIn(t *testing.T, dir string) map[string]map[string][]string {
 	t.Helper()
 	paths, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	set := token.NewFileSet()
 	var files []*ast.File
 	for _, p := range paths {
@@ -62,9 +62,7 @@ func namedIn(t *testing.T, dir string) map[string]map[string][]string {
 			continue
 		}
 		f, err := parser.ParseFile(set, p, nil, 0)
-		if err != nil {
-			t.Fatal(err)
-		}
+		locktest.Must(t, err)
 		files = append(files, f)
 	}
 	uses := make(map[*ast.Ident]types.Object)

@@ -35,9 +35,7 @@ type metered struct {
 
 func meter(t testing.TB, upstream string) *metered {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
+	locktest.Must(t, err)
 	m := &metered{Listener: l, upstream: upstream}
 	var running sync.WaitGroup
 	running.Go(func() {
