@@ -248,7 +248,8 @@ func readersAt(r *node.Request, rep node.Reply) bool {
 // vote.
 func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 	if rep.HasKey() {
-		n.held, n.had, n.keepsTo = true, true, keepsTo
+		n.set(true)
+		n.keepsTo = keepsTo
 	}
 	if isVote {
 		n.counter = rep.Counter

@@ -480,7 +480,7 @@ func (g *grant) takeUp(found []node.Held) {
 		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
 		if h := &found[i]; h.Has(g.keys.ID) {
 			p, end := &g.nodes[i], never
-			p.held, p.had, p.counter = true, true, h.Given // without keepsTo: the holder may release the key meanwhile
+			p.state, p.counter = keyHeld, h.Given // without keepsTo: the holder may release the key meanwhile
 			if h.TTL >= 0 {
 				end = g.keyLife(h.Asked, h.TTL)
 				g.keys.Live(h.TTL)
@@ -504,7 +504,7 @@ func (g *grant) firstRound(ctx context.Context) error {
 	rd := &round{grant: g, start: g.start, ttl: g.TTL, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
 	reqs := make([]node.Request, len(g.nodes))
 	for i := range g.nodes {
-		if g.nodes[i].held {
+		if g.nodes[i].state == keyHeld {
 			g.extendOnLocked(rd, &reqs[i], i, g.start)
 			continue
 		}

@@ -20,26 +20,34 @@ type grant struct {
 	resource string
 	keys     node.Key // with a new id for each attempt: a late release of one attempt must not hit the next
 	lockConfig
-	start     instant        // when the attempt or the adoption began
+	start  instant       // when the attempt or the adoption began
+	signal chan struct{} // holds one token: the call that waits should look again
+	place
+
+	mu     lockorder.Mutex[lockorder.Grant]
+	nodes  []nodeKey // by index; guarded by mu, like all below
+	target int64     // fencing counter; 0 until a quorum granted
+	holders
+	term    term.Term
+	hand    handOver
+	renewal renewal
+	room    room
+}
+
+// place is what a grant knows of the queue of the processes that wait.
+type place struct {
 	queueNode int            // the node that kept the queue at start
 	name      string         // of this process, as told to the queue node; wire.NoProcess if the process did not wait
 	number    int            // of the line's last attempt when this one began; see line.Lines.Hear
 	slot      int            // of the line, if it wants any of several resources; otherwise 0
-	queueVote attempt.Answer // of the queue node; yes: it has taken the process out of its queue
-	signal    chan struct{}  // holds one token: the call that waits should look again
+	queueVote attempt.Answer // of the queue node; Yes: it has taken the process out of its queue
+}
 
-	mu      lockorder.Mutex[lockorder.Grant]
-	nodes   []nodeKey // by index; guarded by mu, like all below
-	target  int64     // fencing counter; 0 until a quorum granted
-	holds   []*hold   // given out and not unlocked yet; of a lease that is kept, one of the library
-	term    term.Term
-	hand    handOver
-	renewal renewal
-
+// holders are the holders of a lease, and the work that Close waits for.
+type holders struct {
+	holds   []*hold       // given out and not unlocked yet; of a lease that is kept, one of the library
 	idle    chan struct{} // closed when no work is done under the lease any more; nil unless Close waits for that
 	unlocks int           // under way: calls of Unlock
-
-	room room
 }
 
 // caller is a call of Lock, LockAny or Do that stands in a line.
@@ -72,18 +80,48 @@ type room struct {
 	nodesOfFive [5]nodeKey
 }
 
-// nodeKey is the state of a grant's key on one node, as far as it is known.
+// nodeKey is what is known of a grant's key on one node.
 type nodeKey struct {
-	counter  int64   // that came with the key; 0 = none or unknown
-	held     bool    // the key is believed to be there
-	had      bool    // the key was there at some time
-	keepsTo  instant // until then the node has to have the key
-	released attempt.Answer
-	gone     bool    // since the release: the node had no key any more, or the key has expired
-	unsent   bool    // no request has reached the node, and none will
-	down     bool    // the node could not be reached for the release
-	op       wire.Op // the last operation that the node answered or failed to answer
-	err      error   // the answer to op, if that was not yes
+	state   keyState
+	counter int64   // that came with the key; 0 = none or unknown
+	keepsTo instant // until then the node has to have the key
+	op      wire.Op // the last operation that the node answered or failed to answer
+	err     error   // the answer to op, if that was not yes
+}
+
+// keyState is how far a key has come on a node.
+type keyState uint8
+
+const (
+	keyNever keyState = iota // as far as known, the key was never there
+	keyHeld                  // it is believed to be there
+	keyLost                  // it was there, and is not any more
+
+	// After a release was sent:
+	keyUnanswered // the node has not answered
+	keyFailed     // it could not drop the key, and may have it
+	keyUnsent     // no request of the attempt has reached the node, and none will
+	keyDown       // the same, and the node could not be reached for the release
+	keyExpired    // the key's time is over
+	keyGone       // the node had no such key any more
+	keyAdopted    // another grant has taken the key over
+	keyDropped    // the node has dropped the key
+)
+
+// set notes that the node has the key, or has it no more.
+func (n *nodeKey) set(has bool) {
+	switch {
+	case n.state >= keyUnanswered:
+	case has:
+		n.state = keyHeld
+	case n.state == keyHeld:
+		n.state = keyLost
+	}
+}
+
+// frees reports whether the node cannot be what keeps the key from the next holder.
+func (n *nodeKey) frees() bool {
+	return n.state == keyUnsent || n.state == keyDown || n.state >= keyExpired
 }
 
 // init makes the grant of an attempt under a new id.

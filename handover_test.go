@@ -485,7 +485,7 @@ func TestTakenOfBeforeADowngrade(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHanding(t)
 			for i := range h.g.nodes {
-				h.g.nodes[i].held, h.g.nodes[i].had = true, true
+				h.g.nodes[i].state = keyHeld
 			}
 			round := func() *round {
 				h.g.mu.Lock()

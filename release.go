@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/wire"
 )
@@ -74,6 +73,7 @@ func (g *grant) sendReleases(now instant, end ending) {
 		case end == released && (i == g.queueNode || i == present):
 			r.Process = process
 		}
+		g.nodes[i].state = max(g.nodes[i].state, keyUnanswered) // of a lease that was broken the second release
 		g.noteLocked(i, wire.Release, errUndecided)
 		_ = n.Send(r, now) // Send accepts every release
 	}
@@ -105,15 +105,28 @@ func (g *grant) releasedBy() string {
 // first may answer later.
 func (g *grant) releasedLocked(i int, rep node.Reply) {
 	p := &g.nodes[i]
-	if p.released == attempt.Yes {
+	if p.state == keyDropped {
 		return
 	}
-	if err := rep.Refusal(&g.keys); err == nil {
-		p.released = attempt.Yes
-	} else {
-		p.released, p.unsent = attempt.No, err == node.ErrUnsent
-		p.down = g.pool.nodes[i].Standing().Down != nil
-		p.gone = p.gone || err == node.ErrGone || err == node.ErrAdopted || err == node.ErrExpired
+	err := rep.Refusal(&g.keys)
+	switch {
+	case err == nil:
+		p.state = keyDropped
+	case err == node.ErrAdopted:
+		p.state = keyAdopted
+	case err == node.ErrGone:
+		p.state = keyGone
+	case p.state >= keyExpired:
+	case err == node.ErrExpired:
+		p.state = keyExpired
+	case err != node.ErrUnsent:
+		p.state = keyFailed
+	case g.pool.nodes[i].Standing().Down != nil:
+		p.state = keyDown
+	default:
+		p.state = keyUnsent
+	}
+	if err != nil {
 		g.noteLocked(i, wire.Release, err)
 	}
 	g.wake()
@@ -158,28 +171,27 @@ func (g *grant) awaitRelease() error {
 func (g *grant) releaseVerdict(timeUp bool) (err error, decided bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	adopted := func(p *nodeKey) bool { return p.released == attempt.No && p.err == node.ErrAdopted }
-	gone := func(p *nodeKey) bool { return adopted(p) || p.released == attempt.No && p.err == node.ErrGone }
-	free := func(p *nodeKey) bool { return p.released == attempt.Yes || p.unsent }
-	ready := func(p *nodeKey) bool { return free(p) && !(p.unsent && p.down) }
-	need := g.pool.need
+	in := func(states ...keyState) int {
+		return g.countLocked(func(p *nodeKey) bool { return slices.Contains(states, p.state) })
+	}
+	need, gone := g.pool.need, in(keyGone, keyAdopted)
 	switch {
-	case g.countLocked(ready) >= need:
+	case in(keyDropped, keyUnsent) >= need:
 		return nil, true
-	case g.countLocked(gone) >= need && g.countLocked(adopted) > 0:
+	case gone >= need && in(keyAdopted) > 0:
 		return notHeld("unlock", g.resource, errLostAdopted), true
-	case g.countLocked(gone) >= need:
+	case gone >= need:
 		return notHeld("unlock", g.resource, g.releaseErrorLocked(node.ErrGone)), true
-	case !timeUp && g.countLocked(func(p *nodeKey) bool { return p.released == attempt.Awaited }) > 0:
+	case !timeUp && in(keyUnanswered) > 0:
 		return nil, false
-	case g.countLocked(free)+g.countLocked(gone) >= need:
+	case in(keyDropped, keyUnsent, keyDown)+gone >= need:
 		return nil, true // a quorum is free of the key: some nodes dropped it, the others lacked it
 	}
 	return g.releaseErrorLocked(ErrNoQuorum), true
 }
 
 func (g *grant) releaseErrorLocked(reasons ...error) error {
-	confirmed := func(p *nodeKey) bool { return p.released == attempt.Yes }
+	confirmed := func(p *nodeKey) bool { return p.state == keyDropped }
 	return g.quorumErrorLocked("unlock", g.countLocked(confirmed), func(p *nodeKey) bool { return !confirmed(p) }, reasons...)
 }
 
@@ -191,7 +203,7 @@ func (g *grant) releaseErrorLocked(reasons ...error) error {
 func (g *grant) awaitRepeated(ctx context.Context) error {
 	for {
 		g.mu.Lock()
-		free := g.countLocked(func(p *nodeKey) bool { return p.released == attempt.Yes || p.unsent || p.gone })
+		free := g.countLocked((*nodeKey).frees)
 		settled := free >= g.pool.need
 		g.mu.Unlock()
 		if settled {

@@ -82,14 +82,14 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	counted := false
 	switch missing := rep.Code == wire.Filled || rep.Code == wire.FilledVoteless; {
 	case rep.Err != nil: // the node may still hold the key: only the deadline ends that belief
-	case missing && p.had: // in between, the node may have granted the key to another process
-		p.held = false
+	case missing && p.state != keyNever: // in between, the node may have granted the key to another process
+		p.set(false)
 		g.forgotLocked(i, rep)
 	case rep.Code == wire.Taken && rd.shared != g.shared: // sent before the lease was downgraded, and overtaken
 	case rep.Code == wire.Taken, rep.Code == wire.TakenAway, rep.Code == wire.Adopted:
-		p.held = false
+		p.set(false)
 	case missing, rep.Code == wire.Kept, rep.Code == wire.KeptVoteless:
-		p.held, p.had = true, true
+		p.set(true)
 		p.keepsTo = max(p.keepsTo, g.keyLife(rd.start, rd.ttl))
 		twice := rep.Server != "" && slices.Contains(rd.servers, rep.Server)
 		if !rep.Voteless() && !twice {
@@ -109,7 +109,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 	rd.answered[i] = true
 	held := 0 // nodes that hold the key, or may hold it as they have not answered yet
 	for k := range g.nodes {
-		if g.nodes[k].held || !rd.answered[k] {
+		if g.nodes[k].state == keyHeld || !rd.answered[k] {
 			held++
 		}
 	}
@@ -277,7 +277,7 @@ func (g *grant) brokenOn(tokens []string) {
 	for i, token := range tokens {
 		if token == g.keys.ID || g.shared && token == wire.Readers {
 			taken++
-			g.nodes[i].held = false
+			g.nodes[i].set(false)
 			g.noteLocked(i, wire.Extend, node.ErrTakenAway)
 		}
 	}

@@ -13,7 +13,21 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// This file handles exchanges: the requests that are written to a node at once, and the replies.
+// This file handles exchanges: the requests that are written to a node at once, and the replies. This happens to a request:
+//
+//  1. Send queues it (node.go, queue.go), and wakes the node's goroutine, which calls write.
+//  2. flightLocked takes it from the queue, with others. A request that is too late, or that the node need not have, ends
+//     here, by ErrTimeout or ErrUnsent.
+//  3. encodeLocked sets its notAfter, and encodes the flight: the join if one is due, the batch as one call of the script,
+//     and the tasks.
+//  4. receive, in the goroutine of the connection, reads the replies to the oldest flight.
+//  5. landed passes the node's clock on, and then puts the whole batch back if the node has carried out nothing of it, or
+//     else has takeLocked judge each reply: whether the node has a vote, whether the master refuses, whether a release is
+//     repeated (settle.go).
+//  6. tell, without the mutex, judges the vote again if another reply has changed the node's standing, and calls Receive of
+//     the sender.
+//
+// If the connection fails in between, dropLinkLocked queues the request once more, or ends it by the error.
 
 // flight is an exchange that is under way.
 type flight struct {
@@ -453,38 +467,6 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 	return failure
 }
 
-// refusedLocked takes the answer to an acquire: why is the error by which the master refused it, or
-// nil. A request that has no reply may have set the key all the same.
-func (n *Node) refusedLocked(r *Request, why error, whole bool, now clock.Instant) {
-	if why == nil {
-		if n.refusal.since != 0 {
-			n.retries.sendNow(now, n.isDoubtful)
-		}
-		n.refusal.note(nil, now)
-		return
-	}
-	tr := &r.Key.traffic[n.index]
-	if tr.deadBy == 0 {
-		tr.denied = denialBy(why, whole)
-	}
-	if tr.denied == doubtful { // a proxy may pass it on later than it answers
-		tr.deadBy = max(tr.deadBy, n.set.watch.DeadBy(n.index, r.end()))
-	}
-	if lasting(why) == nil { // a lasting refusal may be of this key alone
-		n.refusal.note(why, now)
-	}
-}
-
-// isNeedless reports whether the node has nothing to release: it has refused the attempt. The release of
-// a lease takes the process out of the queue all the same.
-func (n *Node) isNeedless(r *Request) bool {
-	denied := r.Key.traffic[n.index].denied
-	return r.Op == wire.Release && (r.Process == "" && denied == taken || denied == undone && (r.Process == "" || r.Target == 0))
-}
-
-// isDoubtful reports whether a release is perhaps not needed.
-func (n *Node) isDoubtful(r *Request) bool { return r.Key.traffic[n.index].denied == doubtful }
-
 // broken gives up a connection that failed. Requests without a reply may still be carried out.
 // They are sent once more on the next connection, unless the node did not answer in time.
 func (n *Node) broken(l *link, err error, out *outcomes) {
@@ -565,50 +547,4 @@ func (l *link) wakeReaderAt(d time.Duration) {
 		at = time.Now().Add(max(d, 0))
 	}
 	_ = l.conn.SetReadDeadline(at) // fails on a connection that is closed, which the reader notices
-}
-
-// settleLocked decides whether a release that was answered, or failed, has to be sent again.
-func (n *Node) settleLocked(r *Request, err error, now clock.Instant) {
-	denied := r.Key.traffic[n.index].denied
-	switch {
-	case err == nil || n.isNeedless(r):
-	case denied == doubtful && n.refusal.goesOn(now):
-		n.retries.drop(r)
-		n.retryLocked(r, nextDoubt(now))
-		return
-	default:
-		n.retryLocked(r, now.Add(firstPause))
-		return
-	}
-	n.retries.drop(r)
-	if deadBy := r.Key.traffic[n.index].deadBy; n.conf.Rules.Arrives(deadBy > now) {
-		n.retryLocked(r, deadBy)
-	}
-}
-
-// nextDoubt returns when a release is sent that is perhaps not needed, unless an acquire takes it along
-// before: together with the others.
-func nextDoubt(now clock.Instant) clock.Instant {
-	return now - now%clock.Instant(doubtEvery) + 2*clock.Instant(doubtEvery)
-}
-
-// retryLocked keeps a release, once, until the key must have expired. A request that was sent
-// before the release can set the key until its node timeout is over, and a lost request until its
-// deadBy.
-func (n *Node) retryLocked(r *Request, at clock.Instant) {
-	if r.retry > 0 {
-		return
-	}
-	if r.Op == wire.Rest {
-		r.Process = wire.NoProcess // when the release is sent again, the process may not wait any more
-	}
-	last := max(r.queued.Add(r.Timeout), r.Key.traffic[n.index].deadBy)
-	n.retries.add(retry{Request: r, at: at, until: last.Add(time.Duration(r.Key.life.Load())), wait: firstPause})
-}
-
-// pruneLocked ends the retries of keys that have expired by now.
-func (n *Node) pruneLocked(now clock.Instant, out *outcomes) {
-	for _, r := range n.retries.prune(now) {
-		out.add(r, Reply{Err: ErrExpired})
-	}
 }

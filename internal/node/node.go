@@ -160,31 +160,22 @@ const (
 //
 // Source: ALGORITHM section 5 ("one connection per node, in order").
 type Node struct {
-	set   *Set
-	conf  *Config
-	index int
-	addr  string
-	opt   redis.Options
+	set  *Set
+	conf *Config
+	where
+	login
 
-	provider provider // of the credentials
-
-	wake      chan struct{} // holds one token: there may be something to do
-	standing  atomic.Pointer[Standing]
-	roundTrip atomic.Int64           // of the last exchange, in nanoseconds; 0 before the first
-	orders    atomic.Int32           // of the clock watch, not carried out yet: a set of clockwatch.Action
-	answered  atomic.Int64           // when the node last answered a survey, or the first questions on a connection; an instant
-	audit     atomic.Pointer[Audit]  // what the node said of itself
-	sent      atomic.Pointer[string] // the password that the server was sent last; not nil
-	heard     atomic.Int64           // when the server last answered; an instant
-	server    atomic.Pointer[server] // behind the address; nil before the first connection
-	linked    atomic.Bool            // there is a connection
-
-	introduced atomic.Int64 // when this client first knew the present server; an instant
-	taken      atomic.Int64 // when this client sent its last join that the node has evaluated; an instant
+	wake     chan struct{} // holds one token: there may be something to do
+	standing atomic.Pointer[Standing]
+	orders   atomic.Int32          // of the clock watch, not carried out yet: a set of clockwatch.Action
+	audit    atomic.Pointer[Audit] // what the node said of itself
+	signs
+	known
 
 	mu      lockorder.Mutex[lockorder.Node] // guards all below
 	queue   queue
 	flights []*flight     // under way, the oldest first
+	free    []*flight     // for reuse
 	link    *link         // the connection; nil while there is none
 	closeBy clock.Instant // when to give up; never until the Set is stopped
 	retries retries       // releases to be sent again
@@ -192,8 +183,39 @@ type Node struct {
 	guard   guard
 	near    nearest // how far away the node is
 	refusal refusing
-	free    []*flight
+	talk
+}
 
+// where is how a node is reached.
+type where struct {
+	index int
+	addr  string
+	opt   redis.Options
+}
+
+// login is what the server is told of this client's user.
+type login struct {
+	provider provider
+	sent     atomic.Pointer[string] // the password that the server was sent last; not nil
+}
+
+// signs are the signs of life of a node.
+type signs struct {
+	linked    atomic.Bool  // there is a connection
+	heard     atomic.Int64 // when the server last answered; an instant
+	answered  atomic.Int64 // when the node last answered a survey, or the first questions on a connection; an instant
+	roundTrip atomic.Int64 // of the last exchange, in nanoseconds; 0 before the first
+}
+
+// known is the server behind a node's address, as this client and the node know it.
+type known struct {
+	server     atomic.Pointer[server] // nil before the first connection
+	introduced atomic.Int64           // when this client first knew the present server; an instant
+	taken      atomic.Int64           // when this client sent its last join that the node has evaluated; an instant
+}
+
+// talk is what a node and this client have told each other of servers and TTLs; guarded by the node's mutex.
+type talk struct {
 	contests []contest     // by the node that has told it; nil for none so far
 	told     bool          // that the server is contested was warned of
 	asked    hearsay       // the largest TTL that this client has asked the node for
@@ -204,12 +226,10 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 	n := &Node{
 		set:     s,
 		conf:    s.conf,
-		index:   index,
-		addr:    opt.Addr,
-		opt:     opt,
+		where:   where{index, opt.Addr, opt},
 		wake:    make(chan struct{}, 1),
 		closeBy: clock.Never,
-		former:  clock.Start,
+		talk:    talk{former: clock.Start},
 		guard:   newGuard(s.conf, s.list),
 		queue:   queue{latest: make(map[place]*Request)},
 	}
