@@ -1,9 +1,10 @@
 GO          ?= go
 FUZZTIME    ?= 100000x
 STATICCHECK  = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK  = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULES      = bench cmd/redlockvet contrib docs/fencing integrations redlockotel redlockprom
 
-.PHONY: test lint fuzz bench chaos cover
+.PHONY: test lint vulnerabilities fuzz bench chaos cover
 
 test:
 	$(GO) test -race ./...
@@ -16,6 +17,11 @@ lint:
 		$(GO) vet ./... && $(GO) run $(STATICCHECK) ./...; \
 	fi
 	@set -e; for m in $(MODULES); do echo "$$m"; (cd $$m && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./...); done
+
+# Known vulnerabilities that the library, the commands and the modules for users call.
+vulnerabilities:
+	$(GO) run $(GOVULNCHECK) $$($(GO) list ./... | grep -v /chaos)
+	@set -e; for m in cmd/redlockvet redlockotel redlockprom; do echo "$$m"; (cd $$m && $(GO) run $(GOVULNCHECK) ./...); done
 
 # Every fuzz target of every package, one after the other.
 fuzz:

@@ -95,6 +95,11 @@ func TestPagesNameWhatExists(t *testing.T) {
 			t.Errorf("%s names %s, which does not exist", page, problem)
 		}
 	}
+	for page := range pages(t) {
+		if name, inDocs := strings.CutPrefix(page, "docs/"); inDocs && name != "README.md" && !strings.Contains(textOf(t, "docs/README.md"), "]("+name+")") {
+			t.Errorf("docs/README.md lacks %s", name)
+		}
+	}
 	for _, unknown := range []string{"`TestNothing`", "[x](nowhere.md)", "[x](#nowhere)", "[x](docs/fencing.md#nowhere)"} {
 		if len(strangers("README.md", "# X\n"+unknown, tests)) != 1 {
 			t.Errorf("got no complaint about %s", unknown)
