@@ -33,6 +33,7 @@ type Config struct {
 	Contested  bool // a client counts a server though others use another one
 	OwnTTL     bool // a larger TTL that a node tells is neither used nor passed on
 	Earlier    bool // votes count from before the client heard of a larger TTL
+	OldProof   bool // a proof counts from before that
 	NotRaised  bool // a node does not write down a larger TTL
 	NotRefused bool // a list in conflict is taken
 	OneRefuses bool // the nodes that take the list count, though another one refuses it
@@ -168,7 +169,9 @@ func (c Config) talk(s *state, p, i int) (vote bool) {
 		if cl.long == 0 && !c.Earlier && !c.OwnTTL {
 			for i := range s.node { // they may have been given too early
 				s.node[i].votes &^= 1 << p
-				s.node[i].proof[p] = 0
+				if !c.OldProof {
+					s.node[i].proof[p] = 0
+				}
 			}
 			vote = false
 		}

@@ -44,6 +44,7 @@ func TestControls(t *testing.T) {
 		{"the vote of a contested server counts", Config{TTL: same, Use: 2, Contested: true}, ""},
 		{"the caller's TTL alone", Config{TTL: differ, Cuts: 1, Losses: 1, OwnTTL: true}, searchtest.Deep},
 		{"votes from before a larger TTL was heard", Config{TTL: differ, Cuts: 1, Losses: 1, Earlier: true}, searchtest.Deep},
+		{"a proof from before that", Config{TTL: differ, Cuts: 1, Losses: 1, OldProof: true}, searchtest.Deep},
 		{"a larger TTL is not written down", Config{TTL: differ, Cuts: 1, Losses: 1, NotRaised: true}, searchtest.Deep},
 		{"a node exchanged", Config{TTL: same, Lists: true, NotRefused: true}, ""},
 		{"a node exchanged: one of three refuses the list", Config{TTL: same, Lists: true, OneRefuses: true}, ""},
