@@ -172,7 +172,7 @@ var ownLabel = sync.OnceValue(func() string {
 
 // WithMasterTimeout sets how long one master may take to answer one request, from 1 ms to a
 // quarter of the TTL. By default it is a tenth of the TTL, and 250 ms at most. Connecting to a
-// master may take four times as long, in the background.
+// master may take four times as long, in the background, and looking up its name before that 6 s.
 func WithMasterTimeout(d time.Duration) Option {
 	return option(func(c *config) { c.NodeTimeout, c.timeoutSet = d, true })
 }

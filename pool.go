@@ -275,7 +275,9 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 		}
 	}
 	if err == node.ErrTimeout {
-		err = timeoutError(timeout)
+		if err = timeoutError(timeout); n.LooksUp() {
+			err = reason.Errorf("%w: %w", err, node.ErrLookup)
+		}
 	}
 	if err == node.ErrUnseeded {
 		err = cmp.Or(n.TooFarNow(), err) // the clocks may be known, and disagree

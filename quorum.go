@@ -197,6 +197,8 @@ func (e *MasterError) inShort() (text string, left time.Duration) {
 		return text, left
 	case e.Quarantine > 0:
 		return "in quarantine", e.Quarantine
+	case errors.Is(e.Err, node.ErrLookup):
+		return "timeout of the name server", 0
 	case errors.Is(e.Err, node.ErrTimeout), errors.Is(e.Err, node.ErrNoConnection), node.IsTimeout(e.Err):
 		return "timeout", 0
 	case errors.As(e.Err, &hungUp):

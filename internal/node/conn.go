@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -68,7 +69,13 @@ func (n *Node) connect(out *outcomes) {
 	login, err := within(n, func(ctx context.Context) (credentials, error) { return n.provider.credentials(ctx, n.set.quit) })
 	if err == nil {
 		n.sent.Store(&login.password)
-		l, err = within(n, func(ctx context.Context) (*link, error) { return n.open(ctx, login, out) })
+		var addrs []string
+		n.looking.Store(true)
+		addrs, err = lookUp(n.set.quit, &n.opt)
+		n.looking.Store(false)
+		if err == nil {
+			l, err = within(n, func(ctx context.Context) (*link, error) { return n.open(ctx, addrs, login, out) })
+		}
 		if err = nodeFailure(hinted(err)); IsTimeout(err) {
 			err = ErrNoConnection // which of its steps took too long makes no difference
 		}
@@ -102,8 +109,8 @@ func within[T any](n *Node, step func(context.Context) (T, error)) (T, error) {
 }
 
 // open dials, logs in and greets.
-func (n *Node) open(ctx context.Context, login credentials, out *outcomes) (*link, error) {
-	conn, err := dialWithin(ctx, &n.opt)
+func (n *Node) open(ctx context.Context, addrs []string, login credentials, out *outcomes) (*link, error) {
+	conn, err := dialWithin(ctx, &n.opt, addrs)
 	if err != nil {
 		n.set.ids.lost(n.index)
 		return nil, err
@@ -351,12 +358,57 @@ func (n *Node) identifyLocked(l *link, info Info) {
 	n.guard.trusted = n.conf.Trusted && n.guard.durable && before
 }
 
-// dialWithin dials until ctx ends. A dialer that does not return then is left behind: that of a
-// go-redis client with TLS does not.
-func dialWithin(ctx context.Context, o *redis.Options) (net.Conn, error) {
+// lookupTime bounds how long name servers may take, beside the time for a connection: they retry after 5 s.
+const lookupTime = 6 * time.Second
+
+// lookUp returns the addresses to dial, one after the other: those of the host's name. A dialer of the caller gets the name.
+func lookUp(ctx context.Context, o *redis.Options) ([]string, error) {
+	host, port, err := net.SplitHostPort(o.Addr)
+	if err != nil || o.Dialer != nil || o.Network == "unix" || net.ParseIP(host) != nil {
+		return []string{o.Addr}, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookupTime)
+	defer cancel()
+	ips, err := net.DefaultResolver.LookupNetIP(ctx, "ip"+strings.TrimPrefix(o.Network, "tcp"), host)
+	switch {
+	case IsTimeout(err):
+		return nil, fmt.Errorf("%w: %w", ErrNoConnection, ErrLookup)
+	case err != nil:
+		return nil, &net.OpError{Op: "dial", Net: o.Network, Err: err}
+	}
+	addrs := make([]string, len(ips))
+	for i, ip := range ips {
+		addrs[i] = net.JoinHostPort(ip.Unmap().String(), port)
+	}
+	return addrs, nil
+}
+
+// dialWithin dials some addresses, one after the other, until ctx ends. A dialer that does not return then is left behind:
+// that of a go-redis client with TLS does not.
+func dialWithin(ctx context.Context, o *redis.Options, addrs []string) (net.Conn, error) {
+	var first error
+	for i, addr := range addrs {
+		one, cancel := ctx, context.CancelFunc(func() {})
+		if end, limited := ctx.Deadline(); limited && i < len(addrs)-1 {
+			one, cancel = context.WithTimeout(ctx, time.Until(end)/time.Duration(len(addrs)-i))
+		}
+		conn, err := dialOne(one, o, addr)
+		cancel()
+		if err == nil {
+			return conn, nil
+		}
+		first = cmp.Or(first, err)
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return nil, first
+}
+
+func dialOne(ctx context.Context, o *redis.Options, addr string) (net.Conn, error) {
 	dial, name := dialer(o)
 	dialling := callOutside(name, func() (net.Conn, error) {
-		conn, err := dial(ctx, o.Network, o.Addr)
+		conn, err := dial(ctx, o.Network, addr)
 		switch v := reflect.ValueOf(conn); {
 		case speaksForOthers(err):
 			return nil, errors.New(err.Error())
@@ -402,7 +454,12 @@ func dialer(o *redis.Options) (dial func(ctx context.Context, network, addr stri
 	case o.Dialer != nil:
 		return o.Dialer, "Dialer"
 	case o.TLSConfig != nil:
-		return (&tls.Dialer{Config: o.TLSConfig}).DialContext, "TLSConfig"
+		conf := o.TLSConfig
+		if host, _, err := net.SplitHostPort(o.Addr); err == nil && conf.ServerName == "" {
+			conf = conf.Clone()
+			conf.ServerName = host // and not the address that is dialled
+		}
+		return (&tls.Dialer{Config: conf}).DialContext, "TLSConfig"
 	}
 	return redis.NewDialer(o), "dialer"
 }

@@ -202,6 +202,7 @@ type login struct {
 // signs are the signs of life of a node.
 type signs struct {
 	linked    atomic.Bool  // there is a connection
+	looking   atomic.Bool  // the address is being looked up
 	heard     atomic.Int64 // when the server last answered; an instant
 	answered  atomic.Int64 // when the node last answered a survey, or the first questions on a connection; an instant
 	roundTrip atomic.Int64 // of the last exchange, in nanoseconds; 0 before the first
@@ -250,6 +251,9 @@ func (n *Node) Index() int { return n.index }
 
 // Addr returns the address of the master, without credentials.
 func (n *Node) Addr() string { return n.addr }
+
+// LooksUp reports whether the address of the master is being looked up.
+func (n *Node) LooksUp() bool { return n.looking.Load() }
 
 // Options returns the options by which the node connects to the master.
 func (n *Node) Options() redis.Options { return n.opt }

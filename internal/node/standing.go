@@ -74,6 +74,7 @@ var (
 	ErrTakenAway    = errors.New("taken away by Break")
 	ErrAdopted      = errors.New("adopted or released by another process, which has the token")
 	ErrTimeout      = errors.New("timeout: no answer within the master timeout")
+	ErrLookup       = errors.New("the name server has not answered")
 	ErrNoConnection = errors.New("timeout: no connection")
 	ErrLate         = errors.New("request arrived after its time and was ignored")
 	ErrNotCounted   = errors.New("key was missing and has been set again")

@@ -88,9 +88,13 @@ func (s *Subscription) subscribe(ctx context.Context, heard func(channel, key st
 	if err != nil {
 		return err
 	}
+	addrs, err := lookUp(ctx, &n.opt)
+	if err != nil {
+		return err
+	}
 	dialling, cancel := context.WithTimeout(ctx, n.opt.DialTimeout)
 	defer cancel()
-	conn, err := dialWithin(dialling, &n.opt)
+	conn, err := dialWithin(dialling, &n.opt, addrs)
 	if err != nil {
 		return err
 	}
