@@ -15,12 +15,13 @@ import (
 )
 
 // This file passes a lease from one process to another. The first process ends its holds and
-// leaves the keys on the nodes. The second process finds them by the token.
+// leaves the keys on the nodes. The second process finds them by the Handle, and makes one more round:
+// it adopts, extends or releases the lease.
 
 // Detach ends the lease for this process, but not on the masters: their keys stay until they
 // expire, a TTL after the last renewal at most. Until then no other holder gets the resource, and
-// another process can go on with the lease by [Locker.Adopt]. Call Validity before Detach to know
-// how much time that process has.
+// another process can go on with the lease by [Locker.Adopt], which takes the Handle. Call Validity before Detach to know
+// how much time that process has. The Handle of a reader's lease is zero.
 //
 // All holds of the lease end with [ErrDetached], also those of re-entry. The library no longer
 // renews the lease, and neither Unlock nor Close releases it. Detach sends nothing and does not
@@ -28,10 +29,10 @@ import (
 // the other process unlocks the lease in that time, a master may keep the key, for a TTL at most.
 //
 // If the lease was over before, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or
-// ErrDetached for the reason. Detach then changes nothing.
+// ErrDetached for the reason. Detach then changes nothing, and the Handle is zero.
 //
 // Source: ALGORITHM section 6.
-func (le *Lease) Detach() error {
+func (le *Lease) Detach() (Handle, error) {
 	g := le.made().grant
 	g.mu.Lock()
 	now := g.pool.now()
@@ -40,8 +41,9 @@ func (le *Lease) Detach() error {
 		err := notHeld("detach", g.resource, le.over)
 		g.mu.Unlock()
 		run(after)
-		return err
+		return Handle{}, err
 	}
+	handle := le.handleLocked()
 	g.pool.events.left(EventReleased, le.hold, ErrDetached)
 	after = g.endLocked(ErrDetached, now)
 	for _, h := range g.holds {
@@ -52,16 +54,29 @@ func (le *Lease) Detach() error {
 	run(after)
 	g.pool.renewer.remove(g)
 	g.pool.lines.Freed(g.key(), g)
-	return nil
+	return handle, nil
 }
 
-// Adopt goes on with a lease after the process that got it has detached it or has died. token and
-// fence are the results of [Lease.Token] and [Lease.Fence] in that process; give 0 for a fence that is
-// not known.
+// Handle returns the Handle of the lease, by which another process can go on if this one dies. That of a reader's lease is
+// zero.
+func (le *Lease) Handle() Handle {
+	le.made().grant.mu.Lock()
+	defer le.grant.mu.Unlock()
+	return le.handleLocked()
+}
+
+func (le *hold) handleLocked() Handle {
+	if le.grant.shared {
+		return Handle{}
+	}
+	return Handle{le.grant.resource, le.grant.keys.ID, le.fence}
+}
+
+// Adopt goes on with the lease of a Handle, after the process that got it has detached it or has died.
 //
 // Adopt makes two rounds, each of which takes one master timeout at most, and a third where the masters' counters
-// differ. The first round reads the key on each master, and writes nothing. If a quorum has the key with that token,
-// and no other holder can have been granted the resource since, the second round exchanges the token in the key for a
+// differ. The first round reads the key on each master, and writes nothing. If a quorum has the key with the token of
+// the lease, and no other holder can have been granted the resource since, the second round exchanges the token in the key for a
 // new one, on each master that still has it. The validity counts from before the second round, with the TTL of this
 // call. The lease is one like any other, with a token and a fencing token of its own: the fencing token is larger
 // than all that the former holder had.
@@ -72,7 +87,7 @@ func (le *Lease) Detach() error {
 // at its next renewal, and at the end of its validity at the latest. Until then it believes in its lease. So detach a
 // lease before it is adopted, or check fencing tokens at the store.
 //
-// Of several calls with one token, one at most succeeds.
+// Of several calls with one Handle, one at most succeeds.
 //
 // The error matches:
 //
@@ -82,9 +97,8 @@ func (le *Lease) Detach() error {
 //     the resource in between, because masters have lost the key and got it again;
 //   - [ErrMasterSetup] if the list of masters is wrong;
 //   - ctx.Err() if ctx ended the call;
-//   - [ErrConfig] if an argument is wrong. The token of a reader is wrong: only exclusive leases
-//     can be adopted. So is a fence that is further ahead of the masters' clocks than a fencing
-//     token can be;
+//   - [ErrConfig] if an argument is wrong: the Handle is zero, or its fencing token is further ahead of the masters' clocks
+//     than one can be;
 //   - [ErrClosed] if the Locker is closed.
 //
 // After an error of the second round, the token may be void on some masters. If it is void on so many that the others
@@ -96,136 +110,274 @@ func (le *Lease) Detach() error {
 // with, use Break of package admin.
 //
 // Source: ALGORITHM sections 4 and 6.
-func (l *Locker) Adopt(ctx context.Context, resource, token string, fence int64, opts ...LockOption) (*Lease, error) {
-	p, lc, err := l.byToken(ctx, "Adopt", resource, token, fence, opts)
+func (l *Locker) Adopt(ctx context.Context, h Handle, opts ...LockOption) (*Lease, error) {
+	p, lc, err := l.byHandle(ctx, "Adopt", h, opts)
 	if err != nil {
 		return nil, err
 	}
 	defer l.calls.leave()
 	began := time.Now()
-	g, err := p.adopt(ctx, resource, token, fence, lc)
+	f, err := p.find(ctx, "adopt", h)
+	var g *grant
+	if err == nil {
+		g, err = f.adopt(ctx, lc)
+	}
 	if err != nil {
-		p.events.attemptFailed(line.Key{Resource: resource}, began, err)
+		p.events.attemptFailed(line.Key{Resource: h.resource}, began, err)
 		return nil, err
 	}
 	return p.grantLease(ctx, g, nil, began).public(), nil
 }
 
-// ExtendToken extends the lease with a token by the TTL of opts from now on, and leaves it with its holder, which
-// may be a process that has ended: a script can hold a lease during more than one command. It returns for how long
-// the lease is valid from now on, and the first fencing token of its grant, or 0 if the masters do not know that.
-// The life of a key never gets shorter. The errors are those of [Locker.Adopt], with [ErrLost] if the lease was
+// Extend extends the lease of a Handle by the TTL of opts from now on, and leaves it with its holder, which may be a process
+// that has ended: a script can hold a lease during more than one command. It returns for how long the lease is valid from
+// now on. The life of a key never gets shorter. The errors are those of [Locker.Adopt], with [ErrLost] if the lease was
 // lost meanwhile. After an error the lease is as it was, or extended.
 //
-// Source: ALGORITHM section 6, "By token".
-func (l *Locker) ExtendToken(ctx context.Context, resource, token string, opts ...LockOption) (validity time.Duration, fence int64, err error) {
-	p, lc, err := l.byToken(ctx, "ExtendToken", resource, token, 0, opts)
+// Source: ALGORITHM section 6, "By Handle".
+func (l *Locker) Extend(ctx context.Context, h Handle, opts ...LockOption) (validity time.Duration, err error) {
+	p, lc, err := l.byHandle(ctx, "Extend", h, opts)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer l.calls.leave()
-	g, err := p.resume(ctx, "extend", resource, token, lc)
+	f, err := p.find(ctx, "extend", h)
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	if err := g.firstRound(ctx); err != nil {
-		return 0, 0, err
+	g := f.grant(ctx, lc)
+	if err := g.extend(ctx, g.holds[0], 0); err != nil {
+		g.keys.Abandon()
+		return 0, err
 	}
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.target > 0 {
-		fence = firstFence(g.target)
-	}
-	return max(g.validity(), 0), fence, nil
+	return max(g.validity(), 0), nil
 }
 
-// ReleaseToken ends the lease with a token, as [Lease.Unlock] does in the process of its holder.
-// It returns nil if a quorum of the masters dropped the key. The errors are those of [Locker.Adopt]. After
-// ErrNoQuorum the release is repeated in the background until the keys must have expired.
+// Unlock ends the lease of a Handle, as [Lease.Unlock] does in the process of its holder. It returns nil if a quorum of the
+// masters dropped the key. The errors are those of [Locker.Adopt]. After ErrNoQuorum the release is repeated in the
+// background until the keys must have expired.
 //
 // The holder must have detached the lease or have ended. A holder that still renews the lease hears of the release as of an
 // adoption: its lease ends with [ErrDetached] and [ErrLost], at its next renewal at the latest. Until then it believes in its
 // lease, and another holder can get the resource. Against a holder that lives, use Break of package admin.
 //
-// Source: ALGORITHM section 6, "By token".
-func (l *Locker) ReleaseToken(ctx context.Context, resource, token string) error {
-	p, lc, err := l.byToken(ctx, "ReleaseToken", resource, token, 0, nil)
+// Source: ALGORITHM section 6, "By Handle".
+func (l *Locker) Unlock(ctx context.Context, h Handle) error {
+	p, lc, err := l.byHandle(ctx, "Unlock", h, nil)
 	if err != nil {
 		return err
 	}
 	defer l.calls.leave()
-	g, err := p.resume(ctx, "unlock", resource, token, lc)
+	f, err := p.find(ctx, "unlock", h)
 	if err != nil {
 		return err
 	}
-	g.target = wire.ByToken
+	g := f.grant(ctx, lc)
+	g.target = wire.ByHandle
 	g.sendReleases(p.now(), released)
 	err = g.awaitRelease()
-	p.tellAdopted(resource)
+	f.tell()
 	return err
 }
 
-// byToken checks the arguments of a call that has a token. After the call the caller leaves l.calls.
-func (l *Locker) byToken(ctx context.Context, name, resource, token string, fence int64, opts []LockOption) (*pool, lockConfig, error) {
-	if err := l.checkCall(ctx, name, resource); err != nil {
-		return nil, lockConfig{}, err
+// byHandle checks the arguments of a call that has a Handle. After the call the caller leaves l.calls.
+func (l *Locker) byHandle(ctx context.Context, name string, h Handle, opts []LockOption) (*pool, lockConfig, error) {
+	if l.made(); h == (Handle{}) {
+		return nil, lockConfig{}, reason.Configf("%s: the Handle is zero: it names no lease", name)
 	}
-	switch {
-	case !wire.IsToken(token):
-		return nil, lockConfig{}, reason.Configf("%s: the token is not that of a lease", name)
-	case fence < 0:
-		return nil, lockConfig{}, reason.Configf("%s: fence %d: must not be negative", name, fence)
+	if err := l.checkCall(ctx, name, h.resource); err != nil {
+		return nil, lockConfig{}, err
 	}
 	lc, err := l.conf.forCall(opts)
 	switch {
 	case err != nil:
 		return nil, lc, err
 	case lc.shared:
-		return nil, lc, reason.Configf("%s: Shared is given, and a token is that of an exclusive lease", name)
+		return nil, lc, reason.Configf("%s: Shared is given, and a Handle is that of an exclusive lease", name)
 	case !l.calls.enter():
 		return nil, lc, ErrClosed
 	}
 	return l.start(), lc, nil
 }
 
-// adopt makes an attempt that takes the keys of a lease over.
-func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, lc lockConfig) (*grant, error) {
-	found, err := p.lookAtLease(ctx, "adopt", resource, token, &fence)
-	if err != nil {
-		return nil, err
+// former is a lease that a call goes on with, as the nodes have it.
+type former struct {
+	Handle
+	pool  *pool
+	op    string
+	nodes []node.Held
+}
+
+// find asks all nodes for a lease. The error says that they do not have it any more, or that another holder may have been
+// granted the resource since. A later grant is seen by the counters: it has lifted those of a quorum by a block.
+//
+// Source: ALGORITHM sections 4 and 6.
+func (p *pool) find(ctx context.Context, op string, h Handle) (*former, error) {
+	if ctx.Err() != nil {
+		return nil, reason.Errorf("%s %q: %w", op, h.resource, reason.OfContext(ctx))
 	}
-	if e := p.unable(resource, found, token); e.Granted < p.need { // to no purpose, and the former holder may need the keys
-		e.Reasons = e.why()
-		return nil, e
+	found, errs := node.Each(ctx, p.opened, p.set, func(ctx context.Context, n *node.Node) (node.Held, error) {
+		return n.Look(ctx, p.conf.keyPrefix+h.resource)
+	})
+	if err := p.set.Misconfigured(); err != nil {
+		return nil, reason.Errorf("%s %q: %w", op, h.resource, err)
 	}
-	a := newAcquisition(p, resource, lc)
-	late := exclusive(len(found), p.need, asGranted(found, token, fence)) // the nodes whose acquire came late must not count
-	for i := range found {
-		value := found[i].Value
-		if !found[i].Has(token) || late && !isAsGranted(&found[i], token, fence) {
-			value = token + "|" // which no node has
+	f, unknown, later := &former{h, p, op, found}, 0, 0
+	for i, err := range errs {
+		switch found[i].Err = err; {
+		case err != nil:
+			unknown++
+		case found[i].Counter-fenceBlock >= h.fence:
+			later++
+		}
+	}
+	e := f.failure(func(_ int, has *node.Held) error {
+		switch {
+		case has.Err != nil:
+			return has.Err
+		case has.Has(h.token):
+			return nil
+		case !has.Taken():
+			return node.ErrGone
+		case has.Token == h.token:
+			return node.ErrTakenAway
+		}
+		return node.HeldByOther{Owner: wire.OwnerOf(has.Token), Left: has.TTL}
+	})
+	between := !f.exclusive() // the keys alone do not exclude another holder in between
+	counter := node.CounterOf(found, p.need, h.token)
+	switch {
+	case e.Granted+unknown < p.need:
+		e.Reasons = []error{ErrNotHeld}
+		if e.any(node.ErrTakenAway) {
+			e.Reasons = append(e.Reasons, ErrBroken)
+		}
+	case e.Granted < p.need:
+		e.Reasons = []error{ErrNoQuorum}
+	case between && later >= p.need:
+		e.Reasons = []error{ErrNotHeld, errors.New("another holder had the resource in between")}
+	case between && later+unknown >= p.need:
+		e.Reasons = []error{ErrNoQuorum, errPerhapsOther}
+	case counter > 0 && (h.fence < firstFence(counter) || h.fence > counter):
+		e.Reasons = []error{ErrNotHeld, fmt.Errorf("the lease has another fencing token than %d", h.fence)}
+	default:
+		return f, nil
+	}
+	if ctx.Err() != nil {
+		e.Reasons = append(e.Reasons, reason.OfContext(ctx))
+	}
+	return nil, e
+}
+
+var errPerhapsOther = errors.New("another holder may have had the resource in between")
+
+// failure returns an error that lists the nodes for which wrong returns an error. The caller sets its reasons.
+func (f *former) failure(wrong func(i int, has *node.Held) error) *QuorumError {
+	e := f.pool.quorumError(f.op, f.resource, 0)
+	for i := range f.nodes {
+		if err := wrong(i, &f.nodes[i]); err != nil {
+			e.Masters = append(e.Masters, &MasterError{Master: f.pool.nodes[i].Addr(), Op: "look", Err: err})
+		}
+	}
+	e.Granted = len(f.nodes) - len(e.Masters)
+	return e
+}
+
+// asGranted reports whether a node has had the key ever since the grant. An acquire that came late has a larger counter.
+func (f *former) asGranted(has *node.Held) bool {
+	return has.Has(f.token) && has.Given > 0 && has.Given < f.fence+fenceBlock
+}
+
+// exclusive reports whether so many nodes have had the key ever since the grant that no other holder was granted the resource.
+func (f *former) exclusive() bool {
+	kept := 0
+	for i := range f.nodes {
+		if f.asGranted(&f.nodes[i]) {
+			kept++
+		}
+	}
+	return exclusive(len(f.nodes), f.pool.need, kept)
+}
+
+// adopt makes an attempt that takes the keys of the lease over.
+//
+// Source: ALGORITHM section 6, "Adopt".
+func (f *former) adopt(ctx context.Context, lc lockConfig) (*grant, error) {
+	p := f.pool
+	now := p.now()
+	median, most := p.set.Median(now), p.set.MaxAhead() // the median is 0 if it is not known
+	if median > 0 && f.fence > median+most.Microseconds() {
+		return nil, reason.Configf("Adopt: the fencing token %d of the Handle is ahead of the masters' clocks, %d, by more than %v", f.fence, median, most)
+	}
+	voteless := f.failure(func(i int, has *node.Held) error {
+		standing := p.nodes[i].Standing()
+		switch left := standing.VotesIn(now); {
+		case has.Err != nil:
+			return has.Err
+		case !has.Has(f.token):
+			return node.ErrGone
+		case left > 0:
+			return node.Quarantine(left)
+		case median == 0:
+			return node.ErrUnseeded
+		}
+		return standing.Void(now, true)
+	})
+	if voteless.Granted < p.need { // to no purpose, and the former holder may need the keys
+		voteless.Reasons = voteless.why()
+		return nil, voteless
+	}
+	a := newAcquisition(p, f.resource, lc)
+	late := f.exclusive() // the nodes whose acquire came late must not count
+	for i := range f.nodes {
+		has := &f.nodes[i]
+		value := has.Value
+		if !has.Has(f.token) || late && !f.asGranted(has) {
+			value = f.token + "|" // which no node has
 		}
 		a.former = append(a.former, value)
 	}
-	if fence > 0 {
-		a.attempt.Least = fence + fenceBlock
-	}
-	f := p.run(ctx, a, nil, line.Advice{}, func(*failure) {
+	a.attempt.Least = f.fence + fenceBlock
+	failed := p.run(ctx, a, nil, line.Advice{}, func(*failure) {
 		a.keys.Abandon() // no release: a former holder that is not adopted counts on these keys
 	})
 	switch {
-	case f == nil && a.between(found, fence):
+	case failed == nil && f.overtaken(a):
 		a.keys.Abandon()
-		p.tellAdopted(resource) // the former lease is over
-		return nil, p.quorumError("adopt", resource, a.attempt.Granted(), ErrNoQuorum, errors.New("another holder may have had the resource in between"))
-	case f == nil:
-		p.tellAdopted(resource)
+		f.tell() // the former lease is over
+		return nil, p.quorumError(f.op, f.resource, a.attempt.Granted(), ErrNoQuorum, errPerhapsOther)
+	case failed == nil:
+		f.tell()
 		return &a.grant, nil
-	case f.verdict == nil:
-		return nil, f.err
+	case failed.verdict == nil:
+		return nil, failed.err
 	}
-	e := f.verdict
-	e.Op = "adopt"
+	return nil, f.refused(failed.verdict)
+}
+
+// overtaken reports whether another holder may have been granted the resource between the grant of the former lease and
+// the votes of an adoption that was successful. The look has asked the same, but not at one moment.
+//
+// Source: ALGORITHM section 6, "Adopt".
+func (f *former) overtaken(a *acquisition) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	kept, moved := 0, 0
+	for i := range f.nodes {
+		has, n := &f.nodes[i], &a.attempt.Nodes[i]
+		if n.Vote == attempt.Yes && f.asGranted(has) {
+			kept++
+		}
+		if n.Vote != attempt.Yes || has.Counter > 0 && n.Counter >= f.fence+2*fenceBlock {
+			moved++
+		}
+	}
+	return !exclusive(len(f.nodes), f.pool.need, kept) && moved >= f.pool.need
+}
+
+// refused makes the verdict on an attempt that of an adoption.
+func (f *former) refused(e *QuorumError) *QuorumError {
+	e.Op = f.op
 	e.Reasons = slices.DeleteFunc(e.Reasons, func(why error) bool { return why == ErrNotAcquired })
 	others := 0 // nodes that have the key of the former holder no more
 	for _, m := range e.Masters {
@@ -250,291 +402,52 @@ func (p *pool) adopt(ctx context.Context, resource, token string, fence int64, l
 			e.Reasons = append(e.Reasons, ErrDetached)
 		}
 	}
-	return nil, e
+	return e
 }
 
-// between reports whether another holder may have been granted the resource between the grant of the former lease and
-// the votes of an adoption that was successful. The look has asked the same, but not at one moment.
-//
-// Source: ALGORITHM section 6, "Adopt".
-func (a *acquisition) between(found []node.Held, fence int64) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	kept, moved := 0, 0
-	for i := range found {
-		h, n := &found[i], &a.attempt.Nodes[i]
-		if n.Vote == attempt.Yes && isAsGranted(h, h.Token, fence) {
-			kept++
-		}
-		if n.Vote != attempt.Yes || h.Counter > 0 && n.Counter >= fence+2*fenceBlock {
-			moved++
-		}
-	}
-	return !exclusive(len(found), a.pool.need, kept) && (fence == 0 || moved >= a.pool.need)
-}
-
-// isAsGranted reports whether a node has had the key ever since the grant. An acquire that came late has a larger
-// counter, if the fencing token of the grant is known.
-func isAsGranted(h *node.Held, token string, fence int64) bool {
-	return h.Has(token) && h.Given > 0 && (fence == 0 || h.Given < fence+fenceBlock)
-}
-
-// asGranted returns how many nodes have had the key ever since the grant.
-func asGranted(found []node.Held, token string, fence int64) (n int) {
-	for i := range found {
-		if isAsGranted(&found[i], token, fence) {
-			n++
-		}
-	}
-	return n
-}
-
-// unable returns an error that lists the nodes that have no vote for an adoption.
-func (p *pool) unable(resource string, found []node.Held, token string) *QuorumError {
-	now, i := p.now(), -1
-	return p.lookError("adopt", resource, found, func(h *node.Held) error {
-		i++
-		standing := p.nodes[i].Standing()
-		switch left := standing.VotesIn(now); {
-		case h.Err != nil:
-			return h.Err
-		case !h.Has(token):
-			return node.ErrGone
-		case left > 0:
-			return node.Quarantine(left)
-		case p.set.Median(now) == 0:
-			return node.ErrUnseeded
-		}
-		return standing.Void(now, true)
-	})
-}
-
-// tellAdopted tells the former holder that its lease was adopted, or released by its token. It does not wait: a former holder that is not reached
-// hears at its next renewal.
-func (p *pool) tellAdopted(resource string) {
+// tell tells the former holder that its lease was adopted, or released by its Handle. It does not wait: a former holder
+// that is not reached hears at its next renewal.
+func (f *former) tell() {
+	p := f.pool
 	for _, n := range p.nodes {
 		p.listeners.Go(func() error {
 			ctx, cancel := context.WithTimeout(p.opened, time.Second)
 			defer cancel()
-			_ = n.TellBroken(ctx, p.conf.keyPrefix+resource) // the next renewal tells, too
+			_ = n.TellBroken(ctx, p.conf.keyPrefix+f.resource) // the next renewal tells, too
 			return nil
 		})
 	}
 }
 
-// lookAtLease asks all nodes for a lease. If it can be gone on with, lookAtLease returns what they have, and
-// sets fence if that is 0 and the nodes can tell it.
-func (p *pool) lookAtLease(ctx context.Context, op, resource, token string, fence *int64) ([]node.Held, error) {
-	if ctx.Err() != nil {
-		return nil, reason.Errorf("%s %q: %w", op, resource, reason.OfContext(ctx))
-	}
-	found := p.look(ctx, resource)
-	if err := p.set.Misconfigured(); err != nil {
-		return nil, reason.Errorf("%s %q: %w", op, resource, err)
-	}
-	median := p.set.Median(p.now())
-	if err := p.bounded(*fence, median); err != nil {
-		return nil, err
-	}
-	if isReader(found, token) {
-		return nil, reason.Configf("%s: the token is that of a reader, whose lease cannot be adopted", op)
-	}
-	given := *fence > 0
-	failed := p.adoptable(op, resource, found, token, fence)
-	if failed == nil && given && median == 0 && node.CounterOf(found, p.need, token) == 0 {
-		failed = p.lookError(op, resource, found, func(h *node.Held) error { return h.Err })
-		failed.Reasons = []error{ErrNoQuorum, errors.New("the masters' clocks do not tell whether there can be such a fencing token")}
-	}
-	if failed != nil {
-		if ctx.Err() != nil {
-			failed.Reasons = append(failed.Reasons, reason.OfContext(ctx))
-		}
-		return nil, failed
-	}
-	return found, nil
-}
-
-// resume makes a grant for a lease whose keys are on the nodes, to extend or to release it once.
-func (p *pool) resume(ctx context.Context, op, resource, token string, lc lockConfig) (*grant, error) {
-	start, fence := p.now(), int64(0)
-	found, err := p.lookAtLease(ctx, op, resource, token, &fence)
-	if err != nil {
-		return nil, err
-	}
-	g := new(grant)
-	g.init(p, resource, lc)
-	g.keys.ID, g.queueNode, g.start = token, p.queueNodeOf(resource), start
+// grant makes a grant with the keys, counters and deadline that the nodes have, to extend or to release it once.
+//
+// Source: ALGORITHM section 6, "By Handle".
+func (f *former) grant(ctx context.Context, lc lockConfig) *grant {
+	g, p := new(grant), f.pool
+	g.init(p, f.resource, lc)
+	g.keys.ID, g.queueNode, g.start = f.token, p.queueNodeOf(f.resource), p.now()
+	g.foreign = true
 	g.term.Begin(g.start)
-	g.takeUp(found)
-	return g, nil
-}
-
-// look asks all nodes for what they have of a resource.
-func (p *pool) look(ctx context.Context, resource string) []node.Held {
-	found, errs := node.Each(ctx, p.opened, p.set, func(ctx context.Context, n *node.Node) (node.Held, error) {
-		return n.Look(ctx, p.conf.keyPrefix+resource)
-	})
-	for i, err := range errs {
-		found[i].Err = err
-	}
-	return found
-}
-
-// lookError returns an error that lists the nodes for which wrong returns an error. The caller
-// sets its reasons.
-func (p *pool) lookError(op, resource string, found []node.Held, wrong func(*node.Held) error) *QuorumError {
-	e := p.quorumError(op, resource, 0)
-	for i := range found {
-		if err := wrong(&found[i]); err != nil {
-			e.Masters = append(e.Masters, &MasterError{Master: p.nodes[i].Addr(), Op: "look", Err: err})
-		}
-	}
-	e.Granted = len(found) - len(e.Masters)
-	return e
-}
-
-// bounded refuses a fencing token that no lease can have: a token further ahead of the nodes'
-// clocks than a counter can be. If the median of the clocks is not known, it is 0.
-//
-// Source: ALGORITHM section 4, "MaxAhead".
-func (p *pool) bounded(fence, median int64) error {
-	most := p.set.MaxAhead()
-	if median == 0 || fence <= median+most.Microseconds() {
-		return nil
-	}
-	return reason.Configf("Adopt: fence %d: must not be ahead of the masters' clocks, %d, by more than %v", fence, median, most)
-}
-
-// adoptable returns nil if the nodes have the lease with a token, and no other holder was
-// granted the resource since. If fence is 0, and the nodes can tell the fencing token, it sets
-// fence. A later grant is seen by the counters: it has lifted those of a quorum by a block.
-//
-// Source: ALGORITHM section 4.
-func (p *pool) adoptable(op, resource string, found []node.Held, token string, fence *int64) *QuorumError {
-	e := p.lookError(op, resource, found, func(h *node.Held) error {
-		switch {
-		case h.Err != nil:
-			return h.Err
-		case h.Has(token):
-			return nil
-		case !h.Taken():
-			return node.ErrGone
-		case h.Token == token:
-			return node.ErrTakenAway
-		}
-		return node.HeldByOther{Owner: wire.OwnerOf(h.Token), Left: h.TTL}
-	})
-	unknown, later, broken := 0, 0, false
-	for i := range found {
-		h := &found[i]
-		switch {
-		case h.Err != nil:
-			unknown++
-		case *fence > 0 && h.Counter-fenceBlock >= *fence:
-			later++
-		}
-		broken = broken || h.Broken && h.Token == token
-	}
-	between := !exclusive(len(found), p.need, asGranted(found, token, *fence)) // the keys alone do not exclude another holder in between
-	counter := node.CounterOf(found, p.need, token)
-	switch {
-	case e.Granted+unknown < p.need:
-		e.Reasons = []error{ErrNotHeld}
-		if broken {
-			e.Reasons = append(e.Reasons, ErrBroken)
-		}
-	case e.Granted < p.need:
-		e.Reasons = []error{ErrNoQuorum}
-	case between && later >= p.need:
-		e.Reasons = []error{ErrNotHeld, errors.New("another holder had the resource in between")}
-	case between && (*fence == 0 || later+unknown >= p.need):
-		e.Reasons = []error{ErrNoQuorum, errors.New("another holder may have had the resource in between")}
-	case *fence > 0 && counter > 0 && (*fence < firstFence(counter) || *fence > counter):
-		e.Reasons = []error{ErrNotHeld, fmt.Errorf("the lease has another fencing token than %d", *fence)}
-	case *fence == 0 && counter > 0:
-		*fence = firstFence(counter)
-		return nil
-	default:
-		return nil
-	}
-	return e
-}
-
-// isReader reports whether a node has the key of a reader with a token.
-func isReader(found []node.Held, token string) bool {
-	return slices.ContainsFunc(found, func(h node.Held) bool {
-		return slices.ContainsFunc(h.Readers, func(r node.Reader) bool { return r.Token == token })
-	})
-}
-
-// takeUp gives the grant the keys, counters and deadline that the nodes have.
-//
-// Source: ALGORITHM section 6.
-func (g *grant) takeUp(found []node.Held) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	need := g.pool.need
-	g.target = node.CounterOf(found, need, g.keys.ID)
+	g.target = node.CounterOf(f.nodes, p.need, f.token)
 	var ends []instant
-	for i := range found {
-		g.keys.AssumeSent(g.pool.nodes[i]) // each node has to be told of the release
-		if h := &found[i]; h.Has(g.keys.ID) {
-			p, end := &g.nodes[i], never
-			p.state, p.counter = keyHeld, h.Given // without keepsTo: the holder may release the key meanwhile
-			if h.TTL >= 0 {
-				end = g.keyLife(h.Asked, h.TTL)
-				g.keys.Live(h.TTL)
+	for i := range f.nodes {
+		g.keys.AssumeSent(p.nodes[i]) // each node has to be told of the release
+		if has := &f.nodes[i]; has.Has(f.token) {
+			key, end := &g.nodes[i], never
+			key.state, key.counter = keyHeld, has.Given // without keepsTo: the holder may release the key meanwhile
+			if has.TTL >= 0 {
+				end = g.keyLife(has.Asked, has.TTL)
+				g.keys.Live(has.TTL)
 			}
 			ends = append(ends, end)
 		}
 	}
 	slices.Sort(ends)
 	slices.Reverse(ends)
-	g.setDeadlineLocked(g.start, g.TTL)
-	g.term.Shorten(ends[need-1]) // a quorum has the key until then
-}
-
-// firstRound extends the lease on the nodes where it was found. Only these nodes count, and they alone are asked. If a
-// node loses the key between the two rounds, it gets the key back.
-//
-// Source: ALGORITHM section 6, "By token".
-func (g *grant) firstRound(ctx context.Context) error {
-	g.mu.Lock()
-	g.start = g.pool.now()
-	rd := &round{grant: g, start: g.start, ttl: g.TTL, answered: make([]bool, len(g.nodes)), done: make(chan struct{})}
-	reqs := make([]node.Request, len(g.nodes))
-	for i := range g.nodes {
-		if g.nodes[i].state == keyHeld {
-			g.extendOnLocked(rd, &reqs[i], i, g.start)
-			continue
-		}
-		rd.out++
-		rd.answered[i] = true
-		g.noteLocked(i, wire.Extend, node.ErrGone)
-	}
-	_ = g.judgeRoundLocked(rd) // the renewer does not know of the lease yet
-	g.mu.Unlock()
-
-	timer := g.pool.timers.start(g.Timeout())
-	defer g.pool.timers.stop(timer)
-	var reasons []error
-	select {
-	case <-rd.done:
-	case <-timer.C:
-		reasons = append(reasons, timeoutError(g.Timeout()))
-	case <-ctx.Done():
-		reasons = append(reasons, reason.OfContext(ctx))
-	case <-g.pool.closing:
-		reasons = append(reasons, ErrClosed)
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	switch {
-	case !g.term.Stands(): // by the nodes' answers the lease is over
-		return notHeld("extend", g.resource, g.term.Cause())
-	case rd.tally != attempt.Reached:
-		g.keys.Abandon()
-		return g.roundErrorLocked(rd, reasons...)
-	}
-	return nil
+	g.setDeadlineLocked(g.start, g.TTL)
+	g.term.Shorten(ends[p.need-1]) // a quorum has the key until then
+	g.newHoldLocked(ctx)
+	return g
 }

@@ -225,13 +225,18 @@ func ExampleLocker_Adopt() {
 	if err != nil {
 		log.Panic(err)
 	}
-	token, fence := lease.Token(), lease.Fence()
-	if err := lease.Detach(); err != nil {
+	left := lease.Validity() // the second process has this time to take the lease over
+	handle, err := lease.Detach()
+	if err != nil {
 		log.Panic(err) // the lease was lost before
 	}
 	first.Close() // releases all leases except detached ones
+	fmt.Println(left > 5*time.Second, context.Cause(lease.Context()))
+	text := handle.String() // in a file, a variable of the environment, an argument
 
-	// The second process has this time to take the lease over.
+	if err := handle.UnmarshalText([]byte(text)); err != nil {
+		log.Panic(err)
+	}
 	second, err := redlock.New(addrs, patient)
 	if err != nil {
 		log.Panic(err)
@@ -239,36 +244,42 @@ func ExampleLocker_Adopt() {
 	defer second.Close()
 	_, err = second.TryLock(ctx, "upgrade")
 	fmt.Println("still taken:", errors.Is(err, redlock.ErrTaken))
-	lease, err = second.Adopt(ctx, "upgrade", token, fence)
+	lease, err = second.Adopt(ctx, handle)
 	switch {
 	case errors.Is(err, redlock.ErrNotHeld):
 		log.Panic("too late: ", err)
 	case err != nil:
 		log.Panic(err) // too few masters answered: the program may try again
 	}
-	fmt.Println("a larger fencing token:", lease.Fence() > fence)
+	fmt.Println("a larger fencing token:", lease.Fence() > handle.Fence())
 	fmt.Println("released:", lease.Unlock(ctx))
 	// Output:
+	// true redlock: lease detached
 	// still taken: true
 	// a larger fencing token: true
 	// released: <nil>
 }
 
-// The data that a process leaves to another one, which takes its lease over.
-func ExampleLease_Detach() {
+// A lease that lasts over several processes, none of which keeps it alive: each extends it by its Handle.
+func ExampleLocker_Extend() {
 	locker, stop := exampleLocker()
 	defer stop()
+	ctx := context.Background()
 
-	lease, err := locker.Lock(context.Background(), "upgrade", redlock.WithTTL(10*time.Second))
+	lease, err := locker.Lock(ctx, "upgrade", redlock.WithTTL(5*time.Second))
 	if err != nil {
 		log.Panic(err)
 	}
-	left := lease.Validity() // the other process has this time
-	if err := lease.Detach(); err != nil {
+	handle, err := lease.Detach() // each process goes on from here
+	if err != nil {
 		log.Panic(err)
 	}
-	fmt.Println(left > 5*time.Second, context.Cause(lease.Context()))
-	// Output: true redlock: lease detached
+	left, err := locker.Extend(ctx, handle, redlock.WithTTL(10*time.Second))
+	fmt.Println(left > 5*time.Second, err)
+	fmt.Println(locker.Unlock(ctx, handle))
+	// Output:
+	// true <nil>
+	// <nil>
 }
 
 var (

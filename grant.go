@@ -20,8 +20,9 @@ type grant struct {
 	resource string
 	keys     node.Key // with a new id for each attempt: a late release of one attempt must not hit the next
 	lockConfig
-	start  instant       // when the attempt or the adoption began
-	signal chan struct{} // holds one token: the call that waits should look again
+	start   instant       // when the attempt or the adoption began
+	foreign bool          // another process has the lease, which a call extends or releases by its Handle
+	signal  chan struct{} // holds one token: the call that waits should look again
 	place
 
 	mu     lockorder.Mutex[lockorder.Grant]

@@ -40,7 +40,7 @@ const (
 // Option sets up a [Locker].
 type Option interface{ apply(*config) }
 
-// LockOption changes one call of Lock, TryLock, Do, Adopt or ExtendToken. Given to [New],
+// LockOption changes one call of Lock, TryLock, Do, Adopt or Extend. Given to [New],
 // it holds for all calls.
 type LockOption interface {
 	Option

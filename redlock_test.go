@@ -2,6 +2,7 @@ package redlock_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -235,7 +236,7 @@ func TestReservedKeys(outer *testing.T) {
 				"TryLock":       func() error { _, err := l.TryLock(ctx, resource); return err },
 				"a reader":      func() error { _, err := l.TryLock(ctx, resource, redlock.Shared()); return err },
 				"Do":            func() error { return l.Do(ctx, resource, fn) },
-				"Adopt":         func() error { _, err := l.Adopt(ctx, resource, id, 0); return err },
+				"Adopt":         func() error { _, err := l.Adopt(ctx, locktest.Handle(resource, id, 1)); return err },
 			} {
 				if err := call(); !errors.Is(err, redlock.ErrConfig) {
 					t.Errorf("%s(%q) behind the prefix %q: got %v, want ErrConfig", name, resource, prefix, err)
@@ -253,6 +254,36 @@ func TestReservedKeys(outer *testing.T) {
 		}
 	}
 	locktest.WantErr(t, inside.Of(locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithKeyPrefix("a~"))).CheckResource("", "turn"), redlock.ErrConfig)
+}
+
+// The text of a Handle is one word in a shell, and no other text is read: not that of earlier versions of the command, a
+// token, nor one that was changed.
+func TestHandleText(t *testing.T) {
+	const id = "Xp3k9QzAXp3k9QzAXp3k9Q"
+	for _, test := range []struct{ token, resource, want string }{
+		{id, "stock:7", "redlock1:64:Xp3k9QzAXp3k9QzAXp3k9Q:stock%3A7"},
+		{id + `;a"b'c$d` + "`e`&(f)*[g]\\~ +%41", "~\xff", "redlock1:64:Xp3k9QzAXp3k9QzAXp3k9Q%3Ba%22b%27c%24d%60e%60%26%28f%29%2A%5Bg%5D%5C%7E+%2B%2541:%7E%FF"},
+	} {
+		h := locktest.Handle(test.resource, test.token, 64)
+		if h.String() != test.want || h.Resource() != test.resource || h.Fence() != 64 {
+			t.Errorf("got %v for %q, %d; want %s", h, h.Resource(), h.Fence(), test.want)
+		}
+		data, err := json.Marshal(map[string]redlock.Handle{"a": h, "none": {}})
+		var back map[string]redlock.Handle
+		if err = errors.Join(err, json.Unmarshal(data, &back)); err != nil || back["a"] != h || back["none"] != (redlock.Handle{}) {
+			t.Errorf("got %v, %v of %s", back, err, data)
+		}
+	}
+	for text, want := range map[string]string{
+		id: "is a token", id + ";web-1": "is a token", id + "%3Bweb-1%3A4711%3Aacquire": "is a token",
+		"redlock2:64:" + id + ":a": "another version", "redlock1:064:" + id + ":a": "no Handle", "redlock1:64:" + id + ":a ": "no Handle",
+		"redlock1:64:" + id: "no Handle", "redlock1:0:" + id + ":a": "no Handle", "redlock1:64:token:a": "no Handle", "a": "no Handle", "redlock1:64:" + id + ":": "no Handle",
+	} {
+		var h redlock.Handle
+		if err := h.UnmarshalText([]byte(text)); !errors.Is(err, redlock.ErrConfig) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), id) || h != (redlock.Handle{}) {
+			t.Errorf("%q: got %v, %v; want %q", text, h, err, want)
+		}
+	}
 }
 
 // A name that could be mistaken for one of several resources, or for their queue, is refused.

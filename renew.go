@@ -55,7 +55,11 @@ func (g *grant) extendOnLocked(r *round, req *node.Request, i int, now instant) 
 		req.TTL = node.Millis(r.ttl)
 	}
 	g.noteLocked(i, wire.Extend, errUndecided)
-	if err := g.pool.nodes[i].Send(req, now); err != nil {
+	err := error(node.ErrGone)
+	if g.nodes[i].state == keyHeld || !g.foreign { // a foreign lease is not filled: its holder may release it meanwhile
+		err = g.pool.nodes[i].Send(req, now)
+	}
+	if err != nil {
 		r.out++
 		r.answered[i] = true
 		g.noteLocked(i, wire.Extend, err)
@@ -354,7 +358,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 		}
 	}
 	g.workedLocked()
-	if errors.Is(cause, ErrLost) && len(g.holds) > 0 { // a lease that is extended by its token has no hold
+	if errors.Is(cause, ErrLost) && !g.foreign {
 		if !wasKept { // otherwise the work is done
 			g.pool.events.lost(g, cause)
 		}

@@ -168,8 +168,9 @@ func TestAdminWithTheACLLine(outer *testing.T) {
 	wantVerdict(t, in, err, admin.VerdictQuarantined)
 	locktest.Must(t, admin.Bootstrap(t.Context(), l))
 	le := locktest.Lock(t, l, stuck)
-	locktest.Must(t, le.Detach())
-	le, err = l.Adopt(t.Context(), stuck, le.Token(), 0)
+	handle, err := le.Detach()
+	locktest.Must(t, err)
+	le, err = l.Adopt(t.Context(), handle)
 	locktest.Must(t, err)
 	if in, err := admin.Break(t.Context(), l, stuck); err != nil || !in.Masters[0].Broken {
 		t.Errorf("got %+v, %v; want it broken", in, err)

@@ -165,7 +165,7 @@ func TestBreakLeavesTheGrace(t *testing.T) {
 func TestBreakOfAnAdoptedLease(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		first := locktest.HandOn(b, moved)
-		le, err := b.WarmLocker().Adopt(t.Context(), moved, first.Token(), first.Fence())
+		le, err := b.WarmLocker().Adopt(t.Context(), first.Handle())
 		if err != nil {
 			t.Fatalf("Adopt: got %v, want a lease", err)
 		}
@@ -234,10 +234,8 @@ func TestBreakLeavesNoLease(t *testing.T) {
 			}
 			shown, _, _ = strings.Cut(b.Nodes[i].Value(stuck), "|")
 		}
-		_, err = l.Adopt(t.Context(), stuck, in.Token, 0)
-		locktest.WantMatch(t, "Adopt of the holder's token", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
-		_, err = l.Adopt(t.Context(), stuck, shown, 0)
-		locktest.WantMatch(t, "Adopt of what is on the nodes", err, []error{redlock.ErrConfig})
+		_, err = l.Adopt(t.Context(), le.Handle())
+		locktest.WantMatch(t, "Adopt of the holder's lease", err, []error{redlock.ErrNotHeld, redlock.ErrBroken}, redlock.ErrNoQuorum)
 		for i, n := range b.Nodes {
 			if got := n.Value(stuck); got != shown+"|0" {
 				t.Errorf("node %d: got %q, want the placeholder as it was", i, got)

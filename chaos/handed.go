@@ -16,19 +16,20 @@ const handed = "handed"
 type transferable interface {
 	history.Lease
 	Extend(context.Context) error
-	Detach() error
+	Handle() redlock.Handle
+	Detach() (redlock.Handle, error)
 }
 
 // adopter is a way to adopt a lease: that of the library, or a wrong one.
-type adopter func(ctx context.Context, heir *redlock.Locker, former transferable, fence int64) (transferable, error)
+type adopter func(ctx context.Context, heir *redlock.Locker, former redlock.Handle) (transferable, error)
 
-func adopt(ctx context.Context, heir *redlock.Locker, former transferable, fence int64) (transferable, error) {
-	return heir.Adopt(ctx, handed, former.Token(), fence)
+func adopt(ctx context.Context, heir *redlock.Locker, former redlock.Handle) (transferable, error) {
+	return heir.Adopt(ctx, former)
 }
 
 // passOn takes a lease, and passes it on once to three times. Each holder is a process of its own. It detaches
 // its lease, or forgets that, and then goes on for a while with what it takes for its lease. One or two
-// processes adopt it at a time, with or without the fencing token.
+// processes adopt it at a time.
 func (w *worker) passOn(ctx context.Context, by adopter) {
 	first, err := w.open()
 	if err != nil {
@@ -47,7 +48,7 @@ func (w *worker) passOn(ctx context.Context, by adopter) {
 		h.Look()
 		detached := w.rng.IntN(2) == 0
 		if detached {
-			_ = h.FreePart(handed, h.Lease.Detach)
+			_ = h.FreePart(handed, func() error { _, err := h.Lease.Detach(); return err })
 			sleep(ctx, w.upTo(w.conf.TTL/8))
 		}
 		heirs := make([]*redlock.Locker, 1+w.rng.IntN(2))
@@ -57,14 +58,10 @@ func (w *worker) passOn(ctx context.Context, by adopter) {
 			if heirs[i], err = w.open(); err != nil {
 				continue
 			}
-			fence, after := h.Lease.Fence(), w.upTo(2*time.Millisecond)
-			if w.rng.IntN(3) == 0 {
-				fence = 0
-			}
-			former := h.Lease
+			former, after := h.Lease, w.upTo(2*time.Millisecond)
 			g.Go(func() {
 				sleep(ctx, after)
-				got[i], _ = history.Adopt(w.book, handed, former.Token(), func() (transferable, error) { return by(ctx, heirs[i], former, fence) })
+				got[i], _ = history.Adopt(w.book, handed, former.Token(), func() (transferable, error) { return by(ctx, heirs[i], former.Handle()) })
 			})
 		}
 		early := w.rng.IntN(4) == 0 // the former holder ends while it is adopted

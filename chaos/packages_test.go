@@ -170,26 +170,24 @@ func TestVirtualHanded(t *testing.T) {
 // borrowed is the former rule of an adoption: the adopter goes on with the keys of the former holder, which ends them
 // by Unlock.
 type borrowed struct {
-	ctx   context.Context
-	heir  *redlock.Locker
-	token string
-	fence int64
-	until time.Time
+	ctx    context.Context
+	heir   *redlock.Locker
+	handle redlock.Handle
+	until  time.Time
 }
 
-func (b *borrowed) Token() string            { return b.token }
-func (b *borrowed) Fence() int64             { return b.fence }
-func (b *borrowed) Validity() time.Duration  { return time.Until(b.until) }
-func (b *borrowed) Context() context.Context { return b.ctx }
-func (b *borrowed) Detach() error            { return nil }
+func (b *borrowed) Token() string                   { return b.handle.String() }
+func (b *borrowed) Fence() int64                    { return b.handle.Fence() }
+func (b *borrowed) Handle() redlock.Handle          { return b.handle }
+func (b *borrowed) Validity() time.Duration         { return time.Until(b.until) }
+func (b *borrowed) Context() context.Context        { return b.ctx }
+func (b *borrowed) Detach() (redlock.Handle, error) { return b.handle, nil }
 func (b *borrowed) Extend(ctx context.Context) error {
-	valid, _, err := b.heir.ExtendToken(ctx, handed, b.token)
+	valid, err := b.heir.Extend(ctx, b.handle)
 	b.until = time.Now().Add(valid)
 	return err
 }
-func (b *borrowed) Unlock(ctx context.Context) error {
-	return b.heir.ReleaseToken(ctx, handed, b.token)
-}
+func (b *borrowed) Unlock(ctx context.Context) error { return b.heir.Unlock(ctx, b.handle) }
 
 // The negative controls of an adoption.
 func TestVirtualWrongAdoptions(t *testing.T) {
@@ -198,12 +196,12 @@ func TestVirtualWrongAdoptions(t *testing.T) {
 		name, rule string
 		by         adopter
 	}{
-		{"the former holder's Unlock ends the lease", "I1", func(ctx context.Context, heir *redlock.Locker, former transferable, fence int64) (transferable, error) {
-			b := &borrowed{ctx: ctx, heir: heir, token: former.Token(), fence: former.Fence()}
+		{"the former holder's Unlock ends the lease", "I1", func(ctx context.Context, heir *redlock.Locker, former redlock.Handle) (transferable, error) {
+			b := &borrowed{ctx: ctx, heir: heir, handle: former}
 			return b, b.Extend(ctx)
 		}},
-		{"another lease came first", "adopt", func(ctx context.Context, heir *redlock.Locker, former transferable, _ int64) (transferable, error) {
-			_ = heir.ReleaseToken(ctx, handed, former.Token())
+		{"another lease came first", "adopt", func(ctx context.Context, heir *redlock.Locker, former redlock.Handle) (transferable, error) {
+			_ = heir.Unlock(ctx, former)
 			sleep(ctx, awhile)
 			return heir.Lock(ctx, handed)
 		}},

@@ -325,7 +325,7 @@ func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Lo
 		_ = recorded.Unlock(ctx)
 		return none, err
 	}
-	if err := recorded.Detach(); err != nil { // another machine may have the record by now
+	if _, err := recorded.Detach(); err != nil { // another machine may have the record by now
 		_ = lease.Unlock(ctx)
 		l.note(ctx, job, err)
 		return none, fmt.Errorf("jobs: %w: the record of the run: %w", redlock.ErrNotAcquired, err)

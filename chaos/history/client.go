@@ -55,7 +55,7 @@ func TakeKept[L Lease](c *Client, resource string, keep time.Duration, call func
 	return take(c, []Record{{Resource: resource, Keep: keep}}, call, partOf[L](resource))
 }
 
-// Adopt is Take for a call that adopts a lease by its token.
+// Adopt is Take for a call that adopts the lease with a token.
 func Adopt[L Lease](c *Client, resource, token string, call func() (L, error)) (*Held[L], error) {
 	return take(c, []Record{{Resource: resource, Former: token}}, call, partOf[L](resource))
 }

@@ -20,17 +20,17 @@ import (
 // What is wrong with an argument is said without the library's calls and options.
 func TestOneLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"redlock: invalid configuration: TryLock: the resource is empty":               "the resource is empty",
-		"redlock: lock \"k\": no quorum, context deadline exceeded: granted by 1":      "lock \"k\": no quorum, and the time is over: granted by 1",
-		"redlock: invalid configuration: several: Lock: resource \"a~1\" is one":       "resource \"a~1\" is one",
-		"redlock: invalid configuration: WithTTL(1ms): must be at least 50ms":          "--ttl 1ms: must be at least 50ms",
-		"redlock: invalid configuration: WithMasterTimeout(-1s): must be positive":     "--master-timeout -1s: must be positive",
-		"redlock: invalid configuration: WithKeyPrefix(\"k\"): must be short":          "--prefix \"k\": must be short",
-		"resource \"s~1\" is one of several, for any of which package semaphore waits": "resource \"s~1\" is one of several, for any of which --permits waits",
-		"redlock: invalid configuration: master \"x\": has no port":                    "master \"x\": has no port",
-		"redlock: check: no quorum\nredlock: check: no quorum":                         "check: no quorum; check: no quorum",
-		"key a: redlock: lock \"a\": not acquired\nsecond line":                        "key a: lock \"a\": not acquired; second line",
-		"redlock: invalid configuration: Adopt: the token is not that of a lease":      "the token is not that of a lease",
+		"redlock: invalid configuration: TryLock: the resource is empty":                "the resource is empty",
+		"redlock: lock \"k\": no quorum, context deadline exceeded: granted by 1":       "lock \"k\": no quorum, and the time is over: granted by 1",
+		"redlock: invalid configuration: several: Lock: resource \"a~1\" is one":        "resource \"a~1\" is one",
+		"redlock: invalid configuration: WithTTL(1ms): must be at least 50ms":           "--ttl 1ms: must be at least 50ms",
+		"redlock: invalid configuration: WithMasterTimeout(-1s): must be positive":      "--master-timeout -1s: must be positive",
+		"redlock: invalid configuration: WithKeyPrefix(\"k\"): must be short":           "--prefix \"k\": must be short",
+		"resource \"s~1\" is one of several, for any of which package semaphore waits":  "resource \"s~1\" is one of several, for any of which --permits waits",
+		"redlock: invalid configuration: master \"x\": has no port":                     "master \"x\": has no port",
+		"redlock: check: no quorum\nredlock: check: no quorum":                          "check: no quorum; check: no quorum",
+		"key a: redlock: lock \"a\": not acquired\nsecond line":                         "key a: lock \"a\": not acquired; second line",
+		"redlock: invalid configuration: Extend: the Handle is zero: it names no lease": "the Handle is zero: it names no lease",
 	} {
 		if got := oneLine(errors.New(text)); got != want {
 			t.Errorf("%q: got %q, want %q", text, got, want)

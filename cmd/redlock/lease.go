@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net/url"
 	"os"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,34 +15,34 @@ import (
 // The commands acquire, extend and release, for scripts that hold a lock during more than one
 // command, and for programs that are no children of redlock run.
 
-// tokenEnv is where extend and release look if no token is given.
-const tokenEnv = "REDLOCK_TOKEN"
+// handleEnv is where extend and release look if no handle is given.
+const handleEnv = "REDLOCK_HANDLE"
 
-const tokenHelp = `
+const handleHelp = `
 
-The token identifies the holder of the lock, to redlock and to the masters. A process that has the token, and access to the masters, can extend and release the lock. The token is no password, but do not log it. It needs no quotes in a shell; with -o json redlock acquire prints it as the library has it, and both forms are accepted. Without TOKEN it is taken from $REDLOCK_TOKEN, and does not appear in the list of processes.`
+The handle names the lock. A process that has the handle, and access to the masters, can extend and release the lock, and a program can go on with it by Adopt of the library. The handle is no password, but do not log it. It needs no quotes in a shell. Without HANDLE it is taken from $REDLOCK_HANDLE, and does not appear in the list of processes.`
 
-const acquireHelp = `Take the lock KEY, print its token, and exit. The lock stays, and belongs to the token.
+const acquireHelp = `Take the lock KEY, print its handle, and exit. The lock stays, and belongs to the handle.
 
-Nothing renews the lock: it ends when the TTL is over, unless it was extended or released by its token before. If work needs the lock for an unknown time, use redlock run: it renews the lock, and kills the command if it cannot. A TTL longer than 10s needs a --max-ttl that all clients of the masters have in common.
+Nothing renews the lock: it ends when the TTL is over, unless it was extended or released by its handle before. If work needs the lock for an unknown time, use redlock run: it renews the lock, and kills the command if it cannot. A TTL longer than 10s needs a --max-ttl that all clients of the masters have in common.
 
 Without -w and -n redlock waits for as long as it takes.
 
 Exit code: 0 if the lock was taken, 75 if another process holds it, 69 if there is no quorum of masters, and 130 if a signal ended the waiting.`
 
-const acquireExample = `  token=$(redlock acquire deploy --ttl 10s -n) || exit
-  redlock extend deploy "$token" || exit
-  redlock release deploy "$token"`
+const acquireExample = `  handle=$(redlock acquire deploy --ttl 10s -n) || exit
+  redlock extend "$handle" || exit
+  redlock release "$handle"`
 
-const extendHelp = `Extend the lock KEY that was taken by redlock acquire, by its TTL from now on.
+const extendHelp = `Extend a lock that was taken by redlock acquire, by its TTL from now on.
 
-The life of the lock never gets shorter. A lock that has ended is not taken anew, even if it is free.` + tokenHelp + `
+The life of the lock never gets shorter. A lock that has ended is not taken anew, even if it is free.` + handleHelp + `
 
-Exit code: 0 if the lock was extended, 76 if it is not held by that token any more, and 69 if too few masters answered: it may still be held then.`
+Exit code: 0 if the lock was extended, 76 if it is not held by that handle any more, and 69 if too few masters answered: it may still be held then.`
 
-const releaseHelp = `Release the lock KEY that was taken by redlock acquire.` + tokenHelp + `
+const releaseHelp = `Release a lock that was taken by redlock acquire.` + handleHelp + `
 
-Exit code: 0 if the lock was released, 76 if it was not held by that token any more, and 69 if too few masters answered: it ends by itself when its TTL is over.`
+Exit code: 0 if the lock was released, 76 if it was not held by that handle any more, and 69 if too few masters answered: it ends by itself when its TTL is over.`
 
 // leaseCommand is one of the commands acquire, extend and release.
 type leaseCommand struct {
@@ -56,7 +54,7 @@ func newAcquire() *cobra.Command {
 	var c leaseCommand
 	cmd := &cobra.Command{
 		Use:     "acquire KEY [flags]",
-		Short:   "Take a lock and print its token",
+		Short:   "Take a lock and print its handle",
 		Long:    acquireHelp,
 		Example: acquireExample,
 		Args:    wants(1, "which lock? give a KEY"),
@@ -72,8 +70,7 @@ func newAcquire() *cobra.Command {
 
 func newExtend() *cobra.Command {
 	var c leaseCommand
-	cmd := byToken("extend", "Extend a lock by its token", extendHelp)
-	cmd.Example = `  redlock extend deploy "$token" --ttl 10s`
+	cmd := byHandle("extend", "Extend a lock by its handle", extendHelp)
 	c.registerTTL(cmd.Flags(), ttlUsage)
 	c.output.register(cmd.Flags())
 	return c.command(cmd, c.extend, c.options)
@@ -81,17 +78,13 @@ func newExtend() *cobra.Command {
 
 func newRelease() *cobra.Command {
 	var c leaseCommand
-	cmd := byToken("release", "Release a lock by its token", releaseHelp)
-	cmd.Example = `  redlock release deploy "$token"`
+	cmd := byHandle("release", "Release a lock by its handle", releaseHelp)
 	return c.command(cmd, c.release)
 }
 
-// byToken makes a command for a lock that was acquired before.
-func byToken(name, short, long string) *cobra.Command {
-	return &cobra.Command{
-		Use: name + " KEY [TOKEN] [flags]", Short: short, Long: long,
-		Args: wants(2, "which lock? give its KEY and the TOKEN that redlock acquire printed"),
-	}
+// byHandle makes a command for a lock that was acquired before.
+func byHandle(name, short, long string) *cobra.Command {
+	return &cobra.Command{Use: name + " [HANDLE] [flags]", Short: short, Long: long, Example: "  redlock " + name + ` "$handle"`, Args: cobra.ArbitraryArgs}
 }
 
 const ttlUsage = "how long the lock lives from now on"
@@ -113,95 +106,76 @@ func (c *leaseCommand) acquire(ctx context.Context, keys []string, stderr io.Wri
 	case err != nil:
 		return err
 	}
-	// Without its token the lock would be of no use: if the token cannot be written, Close releases
-	// the lock.
+	// Without its handle the lock would be of no use: if that cannot be written, Close releases the lock.
 	le := lease.Parts()[0]
-	if err := c.tell(leaseReport{name: keyName(le.Resource()), Token: le.Token(), Fence: le.Fence()}, le.Validity(), forShell(le.Token())+"\n"); err != nil {
+	if err := c.tell(le.Handle(), le.Validity(), le.Handle().String()+"\n"); err != nil {
 		return err
 	}
-	if err := le.Detach(); err != nil { // the lock stays on the masters, and belongs to the token
+	if _, err := le.Detach(); err != nil { // the lock stays on the masters, and belongs to the handle
 		return exitError{exitLost, err}
 	}
 	return nil
 }
 
-// forShell returns a token in a form that needs no quotes in a shell. Behind a semicolon it may have
-// the label of the holder, which is any text.
-func forShell(token string) string {
-	return strings.ReplaceAll(url.QueryEscape(token), "~", "%7E")
-}
-
-// fromShell returns the token of that form. A token as the library has it is returned as it is.
-func fromShell(text string) string {
-	token, err := url.QueryUnescape(text)
-	if err != nil || strings.Contains(text, ";") {
-		return text
-	}
-	return token
-}
-
 // tell shows a lease as JSON, if the flags ask for it, and otherwise writes a text.
-func (c *leaseCommand) tell(lease leaseReport, left time.Duration, text string) error {
+func (c *leaseCommand) tell(h redlock.Handle, left time.Duration, text string) error {
 	if c.format != "json" {
 		_, err := io.WriteString(c.out, text)
 		return err
 	}
-	lease.TTLMillis, lease.ValidMillis, lease.ValidUntil = c.ttl.Milliseconds(), left.Milliseconds(), time.Now().Add(left)
-	return writeJSON(c.out, lease, "  ")
+	return writeJSON(c.out, leaseReport{keyName(h.Resource()), h, h.Fence(), c.ttl.Milliseconds(), left.Milliseconds(), time.Now().Add(left)}, "  ")
 }
 
 // leaseReport is a lease in JSON.
 type leaseReport struct {
 	name
-	Token       string    `json:"token"`
-	Fence       int64     `json:"fence,omitempty"` // may be unknown after an extend with masters down
-	TTLMillis   int64     `json:"ttl_ms"`
-	ValidMillis int64     `json:"valid_ms"`
-	ValidUntil  time.Time `json:"valid_until"` // by this machine's clock, no other process can hold the lock before
+	Handle      redlock.Handle `json:"handle"`
+	Fence       int64          `json:"fence"`
+	TTLMillis   int64          `json:"ttl_ms"`
+	ValidMillis int64          `json:"valid_ms"`
+	ValidUntil  time.Time      `json:"valid_until"` // by this machine's clock, no other process can hold the lock before
 }
 
 func (c *leaseCommand) extend(ctx context.Context, args []string) error {
-	token, err := tokenOf(args)
+	h, err := handleOf(args)
 	if err != nil {
 		return err
 	}
-	var left time.Duration
-	var fence int64
-	_, err = connecting(func() (struct{}, error) {
-		left, fence, err = c.locker.ExtendToken(ctx, args[0], token)
-		return struct{}{}, err
-	})
+	left, err := connecting(func() (time.Duration, error) { return c.locker.Extend(ctx, h) })
 	if err != nil {
-		return notHeldBy(args[0], err)
+		return notHeld(h, err)
 	}
-	return c.tell(leaseReport{name: keyName(args[0]), Token: token, Fence: fence}, left, "")
+	return c.tell(h, left, "")
 }
 
 func (c *leaseCommand) release(ctx context.Context, args []string) error {
-	token, err := tokenOf(args)
+	h, err := handleOf(args)
 	if err != nil {
 		return err
 	}
-	_, err = connecting(func() (struct{}, error) { return struct{}{}, c.locker.ReleaseToken(ctx, args[0], token) })
-	return notHeldBy(args[0], err)
+	_, err = connecting(func() (struct{}, error) { return struct{}{}, c.locker.Unlock(ctx, h) })
+	return notHeld(h, err)
 }
 
-// tokenOf returns the token of the command.
-func tokenOf(args []string) (string, error) {
-	token := fromShell(os.Getenv(tokenEnv))
-	if len(args) > 1 {
-		token = fromShell(args[1])
+// handleOf returns the Handle of the command.
+func handleOf(args []string) (h redlock.Handle, err error) {
+	text := os.Getenv(handleEnv)
+	if len(args) > 0 {
+		text = args[0]
 	}
-	if token == "" {
-		return "", usagef("which lock? give its KEY and the TOKEN that redlock acquire printed, by argument or in %s", tokenEnv)
+	switch err := h.UnmarshalText([]byte(text)); {
+	case text == "":
+		return h, usagef("which lock? give the HANDLE that redlock acquire printed, by argument or in %s", handleEnv)
+	case err != nil, len(args) > 1:
+		return h, usagef("give the HANDLE that redlock acquire printed, and nothing else: it stands for the KEY and the TOKEN of earlier versions")
 	}
-	return token, nil
+	return h, nil
 }
 
-// notHeldBy adds to an error what it means for the command.
-func notHeldBy(key string, err error) error {
+// notHeld adds to an error what it means for the command.
+func notHeld(h redlock.Handle, err error) error {
 	if errors.Is(err, redlock.ErrNotHeld) {
-		return exitf(exitLost, "%s is not held by that token any more: %s", key, oneLine(err))
+		return exitf(exitLost, "%s is not held by that handle any more: %s", h.Resource(), oneLine(err))
 	}
 	return err
 }

@@ -134,10 +134,10 @@ func TestWatchOnATerminal(outer *testing.T) {
 			t.Errorf("got %q in line %d, want %q", lines[i], i, want)
 		}
 	}
-	token, err := c.command("redlock", "acquire", "k", "--ttl", "5s").Output()
+	handle, err := c.command("redlock", "acquire", "k", "--ttl", "5s").Output()
 	must(t, err)
 	s.awaits(`^k +[^ ]+:acquire +HELD +[0-9.]+m?s `)
-	must(t, c.command("redlock", "release", "k", strings.TrimSpace(string(token))).Run())
+	must(t, c.command("redlock", "release", strings.TrimSpace(string(handle))).Run())
 	s.awaits(`^k +FREE`)
 	if !regexp.MustCompile(`\x1b\[[0-9;]*m`).MatchString(s.shows()) {
 		t.Errorf("got no colours in %q", s.shows())

@@ -29,7 +29,7 @@ func TestPagesCallTheCommand(t *testing.T) {
 	}
 	for _, wrong := range []string{
 		"redlock rum nightly", "redlock status nightly --colour", "redlock run nightly --ttl soon -- true", "redlock list now then",
-		"go run ./cmd/redlock demo --no-such-flag", "token=$(redlock acquire deploy --ttl)",
+		"go run ./cmd/redlock demo --no-such-flag", "handle=$(redlock acquire deploy --ttl)",
 	} {
 		for _, line := range calls("```sh\n" + wrong + "\n```\n") {
 			if understood(line) == nil {

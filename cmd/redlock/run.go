@@ -419,7 +419,7 @@ func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) (
 // leave leaves the lock on the masters, where it ends by itself.
 func (r *run) leave(lease held) {
 	for _, part := range lease.Parts() {
-		if err := part.Detach(); err != nil {
+		if _, err := part.Detach(); err != nil {
 			r.log.Warn("leave", "error", err)
 		}
 	}

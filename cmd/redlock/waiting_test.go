@@ -59,26 +59,3 @@ func TestNameHolder(t *testing.T) {
 		})
 	}
 }
-
-// A token is printed so that a shell takes it as one word, and is read in both forms.
-func TestTokensForShells(t *testing.T) {
-	const id = "Xp3k9QzAXp3k9QzAXp3k9Q"
-	for token, want := range map[string]string{
-		id:                                id,
-		id + ";ci-3:4711:make":            id + "%3Bci-3%3A4711%3Amake",
-		id + ";web-1 nightly; rm -rf ~":   id + "%3Bweb-1+nightly%3B+rm+-rf+%7E",
-		id + `;a"b'c$d` + "`e`&(f)*[g]\\": id + "%3Ba%22b%27c%24d%60e%60%26%28f%29%2A%5Bg%5D%5C",
-		id + ";größe+%41":                 id + "%3Bgr%C3%B6%C3%9Fe%2B%2541",
-	} {
-		got := forShell(token)
-		if got != want {
-			t.Errorf("%q: got %q, want %q", token, got, want)
-		}
-		if back := fromShell(got); back != token {
-			t.Errorf("%q: got %q back, want %q", got, back, token)
-		}
-		if same := fromShell(token); same != token {
-			t.Errorf("%q: got %q, want the token itself", token, same)
-		}
-	}
-}

@@ -6,6 +6,7 @@ package locktest
 import (
 	"errors"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -223,10 +224,19 @@ func WantNothingLeft(b *Bubble) {
 func HandOn(b *Bubble, resource string, opts ...redlock.LockOption) *redlock.Lease {
 	b.T.Helper()
 	le := b.Lock(b.WarmLocker(), resource, opts...)
-	if err := le.Detach(); err != nil {
+	if _, err := le.Detach(); err != nil {
 		b.T.Fatalf("Detach: got %v, want no error", err)
 	}
 	return le
+}
+
+// Handle returns the Handle of a lease that no call has returned.
+func Handle(resource, token string, fence int64) (h redlock.Handle) {
+	text := fmt.Sprintf("redlock1:%d:%s:%s", fence, url.QueryEscape(token), url.QueryEscape(resource))
+	if err := h.UnmarshalText([]byte(strings.ReplaceAll(text, "~", "%7E"))); err != nil {
+		panic(err)
+	}
+	return h
 }
 
 // BetweenRounds calls do when an Adopt that begins now has looked at all nodes, and before it

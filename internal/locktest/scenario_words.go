@@ -156,7 +156,7 @@ var ofLease = map[string]verb[*redlock.Lease]{
 	"unlock":    {0, func(p *play, of *redlock.Lease, _ []string) error { return of.Unlock(p.ctx) }},
 	"extend":    {0, func(p *play, of *redlock.Lease, _ []string) error { return of.Extend(p.ctx) }},
 	"downgrade": {0, func(p *play, of *redlock.Lease, _ []string) error { return of.Downgrade(p.ctx) }},
-	"detach":    {0, func(_ *play, of *redlock.Lease, _ []string) error { return of.Detach() }},
+	"detach":    {0, func(_ *play, of *redlock.Lease, _ []string) error { _, err := of.Detach(); return err }},
 	"err":       {0, func(_ *play, of *redlock.Lease, _ []string) error { return of.Err() }},
 	"cause": {0, func(_ *play, of *redlock.Lease, _ []string) error { // waits for the end of the context
 		select {

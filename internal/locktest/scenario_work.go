@@ -417,23 +417,19 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		p.calls[as] = &call{name: as, cancel: func() {}, Waiter: Begin(func() (*redlock.Lease, error) { return inside.Of(l).LockAny(ctx, "r", 1) })}
 		return nil
 	},
-	"releasetoken": func(p *play, as string, l *redlock.Locker, w []string) error {
+	"unlock": func(p *play, as string, l *redlock.Locker, w []string) error { // by the Handle of L
 		ctx, of := p.ctx, known(p.leases, w[0])
-		return p.later(as, func() error { return l.ReleaseToken(ctx, of.Resource(), of.Token()) })
+		return p.later(as, func() error { return l.Unlock(ctx, of.Handle()) })
 	},
-	"extendtoken": func(p *play, as string, l *redlock.Locker, w []string) error {
+	"extend": func(p *play, as string, l *redlock.Locker, w []string) error {
 		ctx, of := p.ctx, known(p.leases, w[0])
-		return p.later(as, func() error { _, _, err := l.ExtendToken(ctx, of.Resource(), of.Token()); return err })
+		return p.later(as, func() error { _, err := l.Extend(ctx, of.Handle()); return err })
 	},
 	"close": func(p *play, as string, l *redlock.Locker, _ []string) error { return p.later(as, l.Close) },
-	"adopt": func(p *play, as string, l *redlock.Locker, w []string) error { // L [meanwhile] [unfenced]
+	"adopt": func(p *play, as string, l *redlock.Locker, w []string) error { // L [meanwhile]
 		k, opts, rest := p.work("", w)
-		former, fence := known(p.leases, rest[0]), known(p.leases, rest[0]).Fence()
-		if slices.Contains(rest, "unfenced") {
-			fence = 0
-		}
-		ctx := p.ctx
-		adopt := func() (*redlock.Lease, error) { return l.Adopt(ctx, former.Resource(), former.Token(), fence, opts...) }
+		ctx, former := p.ctx, known(p.leases, rest[0])
+		adopt := func() (*redlock.Lease, error) { return l.Adopt(ctx, former.Handle(), opts...) }
 		if slices.Contains(rest, "meanwhile") {
 			p.calls[as] = &call{name: as, cancel: func() {}, Waiter: Begin(adopt)}
 			return nil

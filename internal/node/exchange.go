@@ -450,7 +450,7 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 		}
 		switch {
 		case r.isRelease():
-			if r.resent && rep.Err == nil && (rep.Code == wire.Gone || rep.Code == wire.Adopted && r.Target == wire.ByToken) {
+			if r.resent && rep.Err == nil && (rep.Code == wire.Gone || rep.Code == wire.Adopted && r.Target == wire.ByHandle) {
 				rep.Code = wire.Released // the first release, whose reply was lost, may have done it, and have made the id void
 			}
 			n.settleLocked(r, rep.Err, now)

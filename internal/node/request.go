@@ -60,7 +60,7 @@ type Request struct {
 	Node    int // index
 	Key     *Key
 	Counter int64         // the counter that came with the grant on this node; 0 = none or unknown
-	Target  int64         // counter of the lease; of an acquire or adopt, where a missing counter starts; of a raise, the counter to reach; of a release by token, wire.ByToken; of a rest, see wire.Listens
+	Target  int64         // counter of the lease; of an acquire or adopt, where a missing counter starts; of a raise, the counter to reach; of a release by Handle, wire.ByHandle; of a rest, see wire.Listens
 	TTL     int64         // ms, of an extend that has another TTL than the Key; 0 = the same
 	Timeout time.Duration // the request is neither carried out nor waited for longer than this after it was sent
 	Process string        // for the queue node: the process that asks, waits or releases; "" for any other node. Of an adopt, the value that the key has so far

@@ -122,8 +122,8 @@ const OfReaders = "~readers"
 // Same is sent instead of the counter of a lease that is the counter of the grant.
 const Same = "="
 
-// ByToken is the Target of a release by a process that has the token of the lease alone.
-const ByToken = -1
+// ByHandle is the Target of a release by a process that has the Handle of the lease alone.
+const ByHandle = -1
 
 // NoProcess is sent to a queue node instead of the name of a process by a process that does not
 // wait.

@@ -19,7 +19,7 @@ func TestAdoptWhoseVotesAreLost(t *testing.T) {
 		le := b.Lock(b.WarmLocker(), moved, redlock.WithoutRenewal())
 		l := b.WarmLocker()
 		locktest.BetweenRounds(b, func() { b.All(func(n *virtual.Node) { n.LoseReplies() }) })
-		_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+		_, err := l.Adopt(t.Context(), le.Handle())
 		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
 		b.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
 		time.Sleep(5 * time.Second)
@@ -52,7 +52,7 @@ func TestAdoptWhatAnotherHad(t *testing.T) {
 				n.Put("redlock:"+moved, before[i], time.Minute)
 				n.Put("redlock:"+moved+"~fence", strconv.FormatInt(counter, 10), time.Minute)
 			}
-			_, err := l.Adopt(t.Context(), moved, le.Token(), le.Fence())
+			_, err := l.Adopt(t.Context(), le.Handle())
 			locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNotHeld}, redlock.ErrNoQuorum)
 			for i, n := range b.Nodes {
 				if got := n.Value(moved); got != before[i] {
@@ -88,7 +88,7 @@ func TestAdoptWithAFenceFromTheFuture(t *testing.T) {
 			l := b.Locker()
 			b.All(func(n *virtual.Node) { n.Put("redlock:"+moved, before, time.Minute) })
 			fence := time.Now().UnixMicro() + min(test.ahead.Microseconds(), math.MaxInt64-time.Now().UnixMicro())
-			le, err := l.Adopt(t.Context(), moved, token, fence)
+			le, err := l.Adopt(t.Context(), locktest.Handle(moved, token, fence))
 			if test.want == nil {
 				if err != nil || le.Fence() <= fence {
 					t.Errorf("got %v, want a lease with a fence behind %d", err, fence)

@@ -81,7 +81,7 @@ func (p *printed) all(l *redlock.Locker) {
 	stop()
 	p.value("Lock", err)
 	p.value("WhyWaiting", inside.Of(l).WhyWaiting("r"))
-	_, err = l.Adopt(ctx, "r", "AAAAAAAAAAAAAAAAAAAAAA;label", 0)
+	_, err = l.Adopt(ctx, locktest.Handle("r", "AAAAAAAAAAAAAAAAAAAAAA;label", 1))
 	p.value("Adopt", err)
 	p.value("Bootstrap", admin.Bootstrap(ctx, l))
 	report, err := admin.Check(ctx, l)

@@ -177,17 +177,19 @@ func TestVirtualDowngradeOfAnAdoptedLease(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		l := b.WarmLocker()
 		lease := b.Lock(l, "r")
-		locktest.Must(t, lease.Detach())
-		adopted, err := l.Adopt(t.Context(), "r", lease.Token(), lease.Fence())
+		former, err := lease.Detach()
 		locktest.Must(t, err)
+		adopted, err := l.Adopt(t.Context(), former)
+		locktest.Must(t, err)
+		former = adopted.Handle()
 		locktest.Must(t, adopted.Downgrade(t.Context()))
+		_, err = l.Adopt(t.Context(), former)
+		locktest.WantMatch(t, "Adopt of a lease that became a reader's", err, []error{redlock.ErrNotHeld})
 		b.Unlock(adopted)
-		reader := read(b, l)
-		locktest.Must(t, reader.Detach())
-		for _, opts := range [][]redlock.LockOption{nil, {redlock.Shared()}} {
-			_, err = l.Adopt(t.Context(), "r", reader.Token(), 0, opts...)
-			locktest.WantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
-		}
+		none, err := read(b, l).Detach()
+		locktest.Must(t, err)
+		_, err = l.Adopt(t.Context(), none)
+		locktest.WantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
 	})
 }
 

@@ -8,7 +8,7 @@
 --   23 filled voteless  as 22, but this node has no vote
 --   24 taken    the key is another's: nothing was done
 --   25 taken away  a placeholder is in place of our key (break.lua): nothing was done
---   26 adopted  the attempt is void here, as another has adopted the lease or released it by its token: nothing was done
+--   26 adopted  the attempt is void here, as another has adopted the lease or released it by its Handle: nothing was done
 --   5  late, 7 badtype  as in acquire
 --
 -- A life is never shortened, and a counter is never created: a node that lost its counter

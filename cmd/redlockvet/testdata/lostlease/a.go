@@ -148,13 +148,12 @@ func named(ctx context.Context, l *redlock.Locker) (lease *redlock.Lease, err er
 	return
 }
 
-func detached(ctx context.Context, l *redlock.Locker) (string, error) {
+func detached(ctx context.Context, l *redlock.Locker) (redlock.Handle, error) {
 	lease, err := l.Lock(ctx, "a")
 	if err != nil {
-		return "", err
+		return redlock.Handle{}, err
 	}
-	token := lease.Token()
-	return token, lease.Detach()
+	return lease.Detach()
 }
 
 type keeper struct {
