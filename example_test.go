@@ -188,7 +188,7 @@ func ExampleWithObserver() {
 		case redlock.EventLost:
 			logger.Error("lost", "resource", e.Resource, "err", e.Err)
 		case redlock.EventMasterDown:
-			logger.Warn("master down", "master", e.Master, "err", e.Err)
+			log.Println("master down", e.Master, e.Err)
 		}
 	}))
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 // TestMain fails the run if a goroutine is left when all tests are over.
 //
 // Source: ALGORITHM section 13, I11.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.WithExamples(m)) }
 
 // The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.

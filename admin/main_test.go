@@ -14,5 +14,5 @@ import (
 // Source: ALGORITHM section 13, I11.
 func TestMain(m *testing.M) {
 	_ = flag.Set("test.parallel", "4") // unless -parallel is given: most tests wait
-	goleak.VerifyTestMain(redistest.Again(m))
+	goleak.VerifyTestMain(redistest.WithExamples(m))
 }

@@ -258,4 +258,4 @@ func FuzzHeader(f *testing.F) {
 	})
 }
 
-func TestMain(m *testing.M) { os.Exit(redistest.Again(m).Run()) }
+func TestMain(m *testing.M) { os.Exit(redistest.WithExamples(m).Run()) }

@@ -199,4 +199,4 @@ func TestVirtualOptions(t *testing.T) {
 }
 
 // TestMain fails the run if a goroutine is left when all tests are over.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.WithExamples(m)) }

@@ -9,4 +9,4 @@ import (
 )
 
 // TestMain fails the run if a goroutine is left when all tests are over.
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.WithExamples(m)) }

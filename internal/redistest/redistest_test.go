@@ -3,6 +3,7 @@ package redistest_test
 import (
 	"flag"
 	"fmt"
+	"os"
 	"runtime"
 	"strconv"
 	"strings"
@@ -15,7 +16,12 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.Again(m)) }
+func TestMain(m *testing.M) {
+	if name := os.Getenv(caseEnv); strings.HasPrefix(name, "example") {
+		os.Exit(redistest.WithExamples(examples(name)).Run())
+	}
+	goleak.VerifyTestMain(redistest.Again(m))
+}
 
 // fakeTB notes how a test that uses it ends.
 type fakeTB struct {

@@ -2,7 +2,9 @@ package redistest
 
 import (
 	"flag"
+	"fmt"
 	"regexp"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -90,9 +92,8 @@ func (t *T) verdict() {
 	if !t.failed.Load() {
 		return
 	}
-	now := machine.now()
-	late, long := now.late-t.began.late, now.at.Sub(t.began.at)
-	if t.T.Failed() || late <= long/50+20*time.Millisecond || !machine.again(t.Name()) {
+	late, long := machine.since(t.began)
+	if t.T.Failed() || !tooLate(late, long) || !machine.again(t.Name()) {
 		t.T.Errorf("failed; timers were late for %v in %v", late, long)
 		return
 	}
@@ -111,9 +112,16 @@ func Broken(t testing.TB, v any) {
 
 // Again is the [testing.M] of a package that has tests of type [T]. TestMain exits with the code of
 // Run: package testing itself would exit with that of the last run.
-func Again(m interface{ Run() int }) interface{ Run() int } { return again{m} }
+func Again(m interface{ Run() int }) interface{ Run() int } { return again{m: m} }
 
-type again struct{ m interface{ Run() int } }
+// WithExamples is [Again] for a package with examples that use masters. They run after the tests, and all of them again if
+// some fail while the machine keeps them waiting.
+func WithExamples(m interface{ Run() int }) interface{ Run() int } { return again{m, true} }
+
+type again struct {
+	m        interface{ Run() int }
+	examples bool
+}
 
 func (a again) Run() int {
 	done := make(chan struct{})
@@ -122,15 +130,25 @@ func (a again) Run() int {
 	defer watching.Wait()
 	defer close(done)
 	machine.runs.Store(3)
+	flag.Parse()
+	apart := a.examples && all()
+	if apart {
+		set("skip", "^Example")
+	}
 	code := a.m.Run()
+	if apart {
+		set("skip", "")
+		code = max(code, a.runExamples())
+	}
 	for spoilt := machine.take(); len(spoilt) > 0; spoilt = machine.take() {
 		machine.runs.Add(-1)
 		for _, name := range spoilt {
 			machine.begun.Delete(name)
 			alone := "^" + strings.ReplaceAll(regexp.QuoteMeta(name), "/", "$/^") + "$"
-			for name, value := range map[string]string{"run": alone, "count": "1", "bench": "", "skip": ""} {
-				_ = flag.Set("test."+name, value)
-			}
+			set("run", alone)
+			set("count", "1")
+			set("bench", "")
+			set("skip", "")
 			code = max(code, a.m.Run())
 			if _, ok := machine.begun.Load(name); !ok {
 				code = max(code, 1) // it was not found
@@ -139,6 +157,44 @@ func (a again) Run() int {
 	}
 	return code
 }
+
+// runExamples runs the examples alone, up to three times.
+func (a again) runExamples() (code int) {
+	set("run", "^Example")
+	set("bench", "")
+	for runs := 3; ; runs-- {
+		began := machine.now()
+		code = a.recovered()
+		late, long := machine.since(began)
+		if code == 0 || runs == 1 || !tooLate(late, long) {
+			return code
+		}
+		fmt.Printf("the machine stood still: timers were late for %v in %v; the examples are run again\n", late, long)
+	}
+}
+
+// recovered runs the tests; an example that panics fails.
+func (a again) recovered() (code int) {
+	defer func() {
+		if v := recover(); v != nil {
+			fmt.Printf("panic: %v\n%s", v, debug.Stack())
+			code = 2
+		}
+	}()
+	return a.m.Run()
+}
+
+// all reports whether the flags choose no tests.
+func all() bool {
+	for _, name := range []string{"run", "skip", "list", "fuzz"} {
+		if f := flag.Lookup("test." + name); f == nil || f.Value.String() != "" {
+			return false
+		}
+	}
+	return true
+}
+
+func set(name, value string) { _ = flag.Set("test."+name, value) }
 
 // machine is what is known of this machine and of the tests that it spoilt.
 var machine watch
@@ -194,6 +250,15 @@ func (w *watch) nowLocked() moment {
 	}
 	return now
 }
+
+// since returns how late timers have been, and how long ago that was.
+func (w *watch) since(began moment) (late, long time.Duration) {
+	now := w.now()
+	return now.late - began.late, now.at.Sub(began.at)
+}
+
+// tooLate reports whether timers were late for more than 2 % of a time and 20 ms.
+func tooLate(late, long time.Duration) bool { return late > long/50+20*time.Millisecond }
 
 // again reports whether a test will be run again.
 func (w *watch) again(name string) bool {

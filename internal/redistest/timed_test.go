@@ -1,6 +1,7 @@
 package redistest_test
 
 import (
+	"flag"
 	"os"
 	"os/exec"
 	"strings"
@@ -44,6 +45,27 @@ func TestCase(outer *testing.T) {
 	}
 }
 
+// examples stands in for the examples of a package, which fail as TestCase does.
+type examples string
+
+func (e examples) Run() int {
+	if flag.Lookup("test.run").Value.String() != "^Example" {
+		return 0 // the tests
+	}
+	caseRuns++
+	switch {
+	case e == "example steady":
+		return 1
+	case e == "example always":
+		standStill(100 * time.Millisecond)
+		return 1
+	case caseRuns == 1:
+		standStill(100 * time.Millisecond)
+		panic("no quorum")
+	}
+	return 0
+}
+
 // standStill keeps all other goroutines waiting.
 func standStill(long time.Duration) {
 	var stop atomic.Bool
@@ -71,12 +93,19 @@ func TestTimed(outer *testing.T) {
 		"always":   {1, 2},
 		"broken":   {1, 0},
 		"steady":   {1, 0},
+
+		"example once":   {0, 1},
+		"example always": {1, 2},
+		"example steady": {1, 0},
 	} {
 		t.Run(name, func(t *redistest.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestCase$", "-test.v")
+			cmd := exec.Command(os.Args[0], "-test.v")
+			if !strings.HasPrefix(name, "example") {
+				cmd.Args = append(cmd.Args, "-test.run=^TestCase$")
+			}
 			cmd.Env = append(os.Environ(), caseEnv+"="+name)
 			out, _ := cmd.CombinedOutput()
-			again := strings.Count(string(out), "; the test is run again")
+			again := strings.Count(string(out), " run again")
 			if code := cmd.ProcessState.ExitCode(); code != want.code || again != want.again {
 				t.Errorf("got code %d after %d more runs, want %d after %d:\n%s", code, again, want.code, want.again, out)
 			}
