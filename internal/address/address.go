@@ -305,7 +305,9 @@ func Check(masters []*redis.Options) ([]redis.Options, error) {
 		if err := checkMaster(&list[i]); err != nil {
 			return nil, reason.Configf("master %d: %v", i+1, err)
 		}
-		member := node.Members(list[i : i+1])
+		server := list[i]
+		server.DB = 0 // two databases of one server are no two masters
+		member := node.Members([]redis.Options{server})
 		if first, twice := seen[member]; twice {
 			hint := ""
 			if m.Dialer != nil { // every Sentinel client has the Addr FailoverClient
