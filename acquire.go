@@ -304,10 +304,14 @@ func (a *acquisition) rearm(timer *time.Timer) bool {
 	return true
 }
 
-// timeUp tells the attempt that its time has come, and which answers may come later.
+// timeUp tells the attempt that its time has come, and which answers may come later: if the look comes too late, all may.
+//
+// Source: ALGORITHM section 5, "Late looks".
 func (a *acquisition) timeUp() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	now := a.pool.now()
+	missed := a.attempt.Armed().Missed(now)
 	if a.later == nil {
 		a.later = make([]instant, len(a.sent))
 	}
@@ -320,9 +324,12 @@ func (a *acquisition) timeUp() {
 		if due == 0 && hasTurn { // other requests go before it
 			due = a.attempt.Asked().Add(2 * a.Timeout())
 		}
+		if due > 0 && missed > 0 {
+			due = max(due, now.Add(min(missed, a.Timeout())))
+		}
 		a.later[i] = due
 	}
-	a.stepLocked(attempt.Event{What: attempt.TimeUp, Later: a.later}, a.pool.now())
+	a.stepLocked(attempt.Event{What: attempt.TimeUp, Later: a.later}, now)
 }
 
 // called tells the attempt that the queue node has called the process.

@@ -29,6 +29,7 @@ type round struct {
 	out      int           // nodes that did not, or cannot any more
 	answered []bool        // by node
 	servers  []string      // of the nodes that were counted
+	asks     bool          // the admission counts it
 	tally    attempt.Tally
 	done     chan struct{} // closed when tally is decided; nil if no call waits for the round
 }
@@ -39,6 +40,8 @@ type round struct {
 func (g *grant) startRoundLocked(now instant, ttl time.Duration) *round {
 	r := &round{grant: g, start: now, ttl: ttl, shared: g.shared, answered: make([]bool, len(g.nodes))}
 	reqs := make([]node.Request, len(g.nodes))
+	g.pool.admission.Renew()
+	r.asks = true
 	for i := range reqs {
 		g.extendOnLocked(r, &reqs[i], i, now)
 	}
@@ -103,6 +106,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		}
 	}
 	if !g.term.Stands() {
+		rd.leave(rep.At)
 		return nil
 	}
 	if counted {
@@ -118,7 +122,7 @@ func (g *grant) extendedLocked(rd *round, i int, rep node.Reply) (after []func()
 		}
 	}
 	if !exclusive(len(g.nodes), g.pool.need, held) {
-		rd.concludeLocked(attempt.Impossible)
+		rd.concludeLocked(attempt.Impossible, rep.At)
 		return g.endLocked(g.lostQuorumLocked(), g.pool.now())
 	}
 	return g.judgeRoundLocked(rd)
@@ -137,13 +141,22 @@ func (g *grant) lostQuorumLocked() error {
 }
 
 // concludeLocked sets the verdict of the round, and wakes the call that waits for it.
-func (rd *round) concludeLocked(v attempt.Tally) {
+func (rd *round) concludeLocked(v attempt.Tally, now instant) {
 	if rd.tally != attempt.Undecided {
 		return
 	}
 	rd.tally = v
+	rd.leave(now)
 	if rd.done != nil {
 		close(rd.done)
+	}
+}
+
+// leave tells the admission that the round has its answers.
+func (rd *round) leave(now instant) {
+	if rd.asks {
+		rd.asks = false
+		rd.grant.pool.admission.Leave(now.Sub(rd.start), rd.grant.Timeout())
 	}
 }
 
@@ -179,7 +192,10 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 	case v == attempt.Undecided:
 		return nil
 	case v == attempt.Reached && !g.pool.conf.rules.Over(validity(g.term.Deadline(), now) <= 0):
-		rd.concludeLocked(attempt.Reached)
+		if rd.done == nil && g.term.Deadline().Sub(now) < g.TTL/2 { // a third of the TTL should have gone by
+			g.pool.admission.Hold(g.TTL / 3)
+		}
+		rd.concludeLocked(attempt.Reached, now)
 		g.setDeadlineLocked(rd.start, rd.ttl)
 		g.term.Renewed(rd.start)
 		g.renewal.count++
@@ -190,7 +206,7 @@ func (g *grant) judgeRoundLocked(rd *round) (after []func()) {
 			g.pool.listen(g.pool.queueNodeOf(g.resource))
 		}
 	default:
-		rd.concludeLocked(attempt.Impossible)
+		rd.concludeLocked(attempt.Impossible, now)
 		g.term.Failed(now)
 		failed := g.roundErrorLocked(rd)
 		g.renewal.last = failed

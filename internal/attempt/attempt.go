@@ -402,6 +402,9 @@ func (a *Attempt) Arm() clock.Instant {
 	return a.armed
 }
 
+// Armed returns the moment that Arm returned last.
+func (a *Attempt) Armed() clock.Instant { return a.armed }
+
 // Due reports whether the caller must look at the attempt before the moment that Arm returned.
 func (a *Attempt) Due() bool { return a.phase.over() || a.until() < a.armed }
 

@@ -80,6 +80,17 @@ func (i Instant) Add(d time.Duration) Instant {
 	return sum
 }
 
+// Missed returns how long a look at now comes too late for the moment i, or 0 if that is no longer than a timer takes: the process
+// did not run then, and what has arrived meanwhile may not have been read.
+func (i Instant) Missed(now Instant) time.Duration {
+	if late := now.Sub(i); late > mostLate {
+		return late
+	}
+	return 0
+}
+
+const mostLate = 5 * time.Millisecond
+
 // Sub returns the time from j to i. It stops at the ends of the scale.
 func (i Instant) Sub(j Instant) time.Duration {
 	d := time.Duration(i - j)

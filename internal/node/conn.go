@@ -46,6 +46,7 @@ type link struct {
 
 	quarantine time.Duration // for which it knew then that a node has no vote
 	armed      clock.Instant // when the reader looks at the time; never if it does not
+	missed     time.Duration // by how much the reader's last look at a timeout came too late; 0 if it did not
 }
 
 func (l *link) close() { _ = l.conn.Close() } // an error does not matter: the connection is given up

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -288,10 +289,31 @@ func (n *Node) overdue(l *link, err error) error {
 		l.armed = n.flights[0].due
 		l.wakeReaderAt(l.armed.Sub(now))
 		return nil
+	case l.armed.Missed(now) > 0: // a reply that has arrived is read before the timeout is believed
+		l.missed = l.armed.Missed(now)
+		l.armed = now.Add(min(l.missed, n.conf.Timeout))
+		l.wakeReaderAt(l.armed.Sub(now))
+		return nil
 	case n.flights[0].unsure:
 		return errDropped
 	}
 	return ErrTimeout
+}
+
+// starvedLocked reports that replies have waited in this process for so long, at most once in starvedEvery for all nodes.
+func (n *Node) starvedLocked(waited time.Duration, now clock.Instant, out *outcomes) {
+	if last := n.set.starved.Load(); clock.Instant(last).Sub(now) <= 0 && n.set.starved.CompareAndSwap(last, int64(now.Add(starvedEvery))) {
+		out.after(func() { n.conf.Events.Warning(n, starved(waited)) })
+	}
+}
+
+const starvedEvery = 10 * time.Second
+
+// starved is the error of a process that lacks processor time: its replies waited for so long.
+type starved time.Duration
+
+func (s starved) Error() string {
+	return fmt.Sprintf("replies waited %v in this process: it lacks processor time, and the masters are not to blame", time.Duration(s).Round(time.Millisecond))
 }
 
 var errDropped = errors.New("an idle connection was dropped on the way")
@@ -361,6 +383,10 @@ func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Re
 	}
 	n.flights = append(n.flights[:0], n.flights[1:]...)
 	l.heard, l.fresh = now, false
+	if missed := l.missed; missed > 0 {
+		l.missed = 0
+		n.starvedLocked(missed, now, out)
+	}
 	n.near.add(took, now)
 	n.roundTrip.Store(int64(took))
 	var failure error

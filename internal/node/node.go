@@ -74,6 +74,7 @@ type Set struct {
 
 	awaitsClocks, awaitsAll atomic.Pointer[survey] // nil while no call waits for the nodes
 	surveyed                atomic.Bool            // a survey has told the clocks
+	starved                 atomic.Int64           // when a warning may say next that replies waited in this process; an instant
 
 	quit    context.Context // ends when Stop waits no longer
 	quitNow context.CancelFunc
