@@ -283,7 +283,7 @@ func (p *play) step(text string) {
 	}
 }
 
-// A verb is what a step does with its subject. It takes so many words; -1 for any number.
+// A verb names what a step does with its subject. It takes so many words; -1 for any number.
 type verb[T any] struct {
 	words int
 	do    func(p *play, of T, w []string) error

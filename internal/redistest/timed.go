@@ -22,7 +22,7 @@ type T struct {
 	failed atomic.Bool
 }
 
-// Timed makes a test one that depends on real time. Such a test takes no other way to masters.
+// Timed marks a test that depends on real time. Such a test takes no other way to masters.
 func Timed(t *testing.T) *T {
 	t.Helper()
 	if machine.runs.Load() == 0 {
@@ -196,7 +196,7 @@ func all() bool {
 
 func set(name, value string) { _ = flag.Set("test."+name, value) }
 
-// machine is what is known of this machine and of the tests that it spoilt.
+// machine holds the state of this machine, and the tests that it spoilt.
 var machine watch
 
 type watch struct {

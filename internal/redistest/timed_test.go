@@ -17,7 +17,7 @@ const caseEnv = "REDLOCK_TEST_CASE"
 
 var caseRuns int
 
-// TestCase fails in one of several ways, on a steady machine or on one that stands still.
+// TestCase fails in one of several ways, on a steady machine or while the machine stands still.
 func TestCase(outer *testing.T) {
 	name := os.Getenv(caseEnv)
 	if name == "" {

@@ -23,7 +23,7 @@ type Metrics struct {
 	lockers map[*redlock.Locker]*watch // guarded by mu; those that were open at the last collection, and later ones
 }
 
-// watch is what Metrics knows of a Locker.
+// watch holds what Metrics knows of a Locker.
 type watch struct {
 	grants uint64    // at the last look
 	since  time.Time // of that number, or of the last answer

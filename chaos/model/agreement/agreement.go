@@ -12,7 +12,7 @@ package agreement
 
 import "github.com/d0720281/redlock/chaos/model/search"
 
-// TwoHolders is what can break.
+// TwoHolders is the property that can break.
 const TwoHolders = "two holders"
 
 // Config says what is modelled, and which of the rules are left out, to see what they are for.
