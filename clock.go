@@ -7,24 +7,7 @@ import (
 	"github.com/d0720281/redlock/internal/clock"
 )
 
-// Clock measures time. The library judges every validity by it. Timers that only wake a
-// goroutine use package time.
-//
-// Now returns the time since an arbitrary fixed moment. It must never go back, and should go on
-// while the machine is suspended. Now is called for every lock, under the library's mutexes: it
-// must be safe for concurrent use, and must not block, panic or call the Locker.
-//
-// Source: ALGORITHM section 11.
-type Clock interface {
-	Now() time.Duration
-}
-
-// RuntimeClock is the monotonic clock of package time. It may stand still while
-// the machine is suspended. Inside a testing/synctest bubble it is the bubble's
-// clock, which makes it the right choice for tests that run there.
-func RuntimeClock() Clock { return clock.Runtime() }
-
-// instant is a reading of the Clock, in nanoseconds. It does not wrap.
+// instant is a reading of the clock of a Locker, in nanoseconds. It does not wrap.
 type instant = clock.Instant
 
 const never = clock.Never

@@ -63,7 +63,7 @@ func TestDeadline(t *testing.T) {
 //
 // Source: ALGORITHM section 11.
 func TestClocksAreMonotone(t *testing.T) {
-	for name, c := range map[string]Clock{"system": clock.System(), "runtime": RuntimeClock()} {
+	for name, c := range map[string]clock.Source{"system": clock.System(), "runtime": clock.Runtime()} {
 		t.Run(name, func(t *testing.T) {
 			first := c.Now()
 			last := first
@@ -85,7 +85,7 @@ func TestClocksAreMonotone(t *testing.T) {
 // Source: ALGORITHM section 11, "Injected".
 func TestRuntimeClockInABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := RuntimeClock()
+		c := clock.Runtime()
 		if got := c.Now(); got != 0 {
 			t.Errorf("got %v at first, want 0", got)
 		}
@@ -134,7 +134,7 @@ func FuzzValidity(f *testing.F) {
 			factor = MinDrift + float64(math.Float64bits(factor)%1e6)/1e6*(MaxDrift-MinDrift)
 		}
 		ttl, grace := time.Duration(ttlNs), time.Duration(graceNs)
-		conf := config{lockConfig: lockConfig{Options: term.Options{TTL: ttl, Grace: grace}}, maxTTL: maxMaxTTL, drift: factor, clock: clock.NewLease(RuntimeClock())}
+		conf := config{lockConfig: lockConfig{Options: term.Options{TTL: ttl, Grace: grace}}, maxTTL: maxMaxTTL, drift: factor, clock: clock.NewLease(clock.Runtime())}
 		start, now := instant(startNs), instant(startNs+elapsedNs)
 		if now < start || conf.validate() != nil {
 			t.Skip("past the end of the clock, or too much grace with this drift")

@@ -23,7 +23,7 @@ type handing struct {
 
 func newHanding(t *testing.T, opts ...Option) *handing {
 	t.Helper()
-	l, err := New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, append([]Option{WithClock(RuntimeClock())}, opts...)...)
+	l, err := New([]string{"10.0.0.1:6379", "10.0.0.2:6379", "10.0.0.3:6379"}, opts...)
 	must(t, err)
 	t.Cleanup(func() { l.pool.shut(ErrClosed); l.pool.deafen() })
 	h := &handing{pool: l.pool}

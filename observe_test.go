@@ -38,7 +38,7 @@ func only(k EventKind, f func(Event)) Observer {
 
 // nodeAt returns a node that does not run.
 func nodeAt(addr string) *node.Node {
-	conf := node.Config{Drift: DefaultDrift, MaxTTL: DefaultMaxTTL, Clock: clock.NewLease(RuntimeClock())}
+	conf := node.Config{Drift: DefaultDrift, MaxTTL: DefaultMaxTTL, Clock: clock.NewLease(clock.Runtime())}
 	return node.NewSet(conf, []redis.Options{{Addr: addr}}).Nodes()[0]
 }
 
@@ -149,7 +149,7 @@ func allEvents(e *events, g *grant) {
 // Without an observer, and with a log that leaves out level Debug, events that happen often are counted and
 // not even put together. That of each kind is counted once, and an observer gets each once.
 func TestEventsThatNobodyWants(t *testing.T) {
-	g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, target: 64}
+	g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(clock.Runtime())}}, target: 64}
 	quiet := eventsOf()
 	allEvents(quiet, g)
 	for _, n := range quiet.queue {
@@ -178,7 +178,7 @@ func TestEventFields(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got []Event
 		e := eventsOf(func(e Event) { got = append(got, e) })
-		g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(RuntimeClock())}}, resource: "r", target: 1064}
+		g := &grant{pool: &pool{conf: &config{rules: rules.New(), clock: clock.NewLease(clock.Runtime())}}, resource: "r", target: 1064}
 		g.term.Init(&g.Options, rules.New())
 		g.term.Extend(instant(5*time.Second), 0)
 		began := time.Now()

@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"sync"
 	"time"
@@ -212,21 +211,10 @@ func WithObserver(o Observer) Option {
 	return option(func(c *config) { c.observers = append(c.observers, o) })
 }
 
-// WithClock sets the clock by which the library judges validities. It is for tests with a clock of their
-// own. The default is CLOCK_BOOTTIME on Linux, which goes on while the machine is suspended. Elsewhere, and in
-// a testing/synctest bubble, it is [RuntimeClock].
-func WithClock(source Clock) Option {
-	return option(func(c *config) {
-		if c.clock = nil; !isNil(source) {
-			c.clock = clock.NewLease(source)
-		}
-	})
-}
-
-// isNil reports whether a clock is nil, or a pointer or function that is.
-func isNil(source Clock) bool {
-	v := reflect.ValueOf(source)
-	return !v.IsValid() || (v.Kind() == reflect.Pointer || v.Kind() == reflect.Func) && v.IsNil()
+// withClock sets the clock by which the library judges validities, for tests. The default is CLOCK_BOOTTIME on Linux, which
+// goes on while the machine is suspended. Elsewhere, and in a testing/synctest bubble, it is that of package time.
+func withClock(source clock.Source) Option {
+	return option(func(c *config) { c.clock = clock.NewLease(source) })
 }
 
 // WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a key.
@@ -320,8 +308,6 @@ func (c *config) validate() error {
 		return reason.Configf("WithDrift(%v): must be from %v to %v", c.drift, MinDrift, MaxDrift)
 	case len(c.keyPrefix) > maxKeyPrefix:
 		return reason.Configf("WithKeyPrefix(%.16q): must have at most %d bytes, and has %d", c.keyPrefix, maxKeyPrefix, len(c.keyPrefix))
-	case c.clock == nil:
-		return reason.Configf("WithClock(nil): there must be a clock")
 	case slices.ContainsFunc(c.observers, func(o Observer) bool { return o == nil }):
 		return reason.Configf("WithObserver(nil): there must be an observer")
 	case !c.guard && c.trusted:

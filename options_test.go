@@ -126,7 +126,7 @@ func TestOptionBounds(t *testing.T) {
 	}{
 		{"no option", nil, nil},
 		{"all options", list(WithTTL(time.Second), WithMaxTTL(time.Minute), WithDrift(0.02), WithKeyPrefix("p:"), WithMasterTimeout(20*ms),
-			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(func(Event) {}), WithClock(RuntimeClock())), nil},
+			WithGrace(100*ms), WithMaxHold(time.Hour), WithReentry(), WithObserver(func(Event) {})), nil},
 
 		{"nil option", list(nil), []string{"option 1 is nil"}},
 		{"nil option behind another", list(WithReentry(), nil), []string{"option 2 is nil"}},
@@ -198,9 +198,7 @@ func TestOptionBounds(t *testing.T) {
 		{"owner with a line break", list(WithOwner("a\nb")), []string{`WithOwner("a\nb")`, "printable"}},
 		{"owner that is no UTF-8", list(WithOwner("a\xff")), []string{`WithOwner("a\xff")`, "printable"}},
 
-		{"no clock", list(WithClock(nil)), []string{"WithClock(nil)", "must be a clock"}},
-		{"a clock that is a nil pointer", list(WithClock((*jumping)(nil))), []string{"WithClock(nil)", "must be a clock"}},
-		{"the last value counts", list(WithTTL(0), WithTTL(time.Second), WithClock(nil), WithClock(RuntimeClock())), nil},
+		{"the last value counts", list(WithTTL(0), WithTTL(time.Second)), nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l, err := New([]string{"127.0.0.1:1"}, test.opts...)

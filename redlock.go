@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/d0720281/redlock/internal/address"
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/reason"
@@ -409,6 +410,7 @@ func init() {
 		p := l.(*Locker).pool
 		return door.Sight{QueueNode: p.queueNodeOf, Lines: p.lines.Count, Asking: p.admission.Count}
 	}
+	door.Clock = func(source clock.Source) any { return withClock(source) }
 	door.Watched = func(observer, made any) any {
 		return option(func(c *config) {
 			c.observers = append(c.observers, observer.(Observer))

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock/internal/attempt"
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
@@ -391,7 +392,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 // it ends every lease on time: renewals go through the nodes' queues. Renewals that are due
 // together go into one batch for each node.
 type renewer struct {
-	clock Clock
+	clock clock.Source
 	wake  chan struct{}
 
 	mu     lockorder.Mutex[lockorder.Renewer]
@@ -404,7 +405,7 @@ type renewer struct {
 // still while the machine is suspended; the clock does not.
 const maxNap = time.Second
 
-func newRenewer(clock Clock) *renewer {
+func newRenewer(clock clock.Source) *renewer {
 	return &renewer{clock: clock, wake: make(chan struct{}, 1), next: never}
 }
 

@@ -67,7 +67,7 @@ func TestLeaseHeap(t *testing.T) {
 }
 
 // watching returns a renewer in a bubble, with a pool without nodes. It ends with the bubble.
-func watching(t *testing.T, c Clock) *renewer {
+func watching(t *testing.T, c clock.Source) *renewer {
 	t.Helper()
 	k := newRenewer(c)
 	done := make(chan struct{})
@@ -98,7 +98,7 @@ func (g *grant) ended() error {
 // A lease that is added while the renewer sleeps for another one is not late.
 func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := watching(t, RuntimeClock())
+		k := watching(t, clock.Runtime())
 		late := k.lease(10 * time.Second)
 		k.add(late, late.dueLocked(), instant(k.clock.Now()))
 		time.Sleep(300 * time.Millisecond)
@@ -116,7 +116,7 @@ func TestRenewerWakesForAnEarlierLease(t *testing.T) {
 // A removed lease is not looked at again; an updated lease is looked at at once.
 func TestRenewerRemoveAndUpdate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		k := watching(t, RuntimeClock())
+		k := watching(t, clock.Runtime())
 		removed, updated := k.lease(time.Second), k.lease(time.Second)
 		k.add(removed, removed.dueLocked(), instant(k.clock.Now()))
 		k.add(updated, never-1, instant(k.clock.Now()))
@@ -141,16 +141,16 @@ func TestRenewerRemoveAndUpdate(t *testing.T) {
 
 // jumping is a clock that a test sets ahead.
 type jumping struct {
-	Clock
+	clock.Source
 	ahead atomic.Int64
 }
 
-func (c *jumping) Now() time.Duration { return c.Clock.Now() + time.Duration(c.ahead.Load()) }
+func (c *jumping) Now() time.Duration { return c.Source.Now() + time.Duration(c.ahead.Load()) }
 
 // A lease that is being looked at is still in the list of all leases, and changes to it meanwhile
 // take effect.
 func TestRenewerKeepsWhatItLooksAt(t *testing.T) {
-	k := newRenewer(RuntimeClock())
+	k := newRenewer(clock.Runtime())
 	lease := func() *grant {
 		g := k.lease(time.Second)
 		k.add(g, 10, 0)
@@ -181,7 +181,7 @@ func TestRenewerKeepsWhatItLooksAt(t *testing.T) {
 // renewer's timer is set.
 func TestRenewerAfterAClockJump(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &jumping{Clock: RuntimeClock()}
+		c := &jumping{Source: clock.Runtime()}
 		k := watching(t, c)
 		other := k.lease(time.Minute)
 		k.add(other, other.dueLocked(), other.start)

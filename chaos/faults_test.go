@@ -150,12 +150,11 @@ func withstands(t testing.TB, r *Run, f Fault) {
 // was lost, if it was.
 func inflict(t testing.TB, r *Run, f Fault) (unable, lost error) {
 	ctx := t.Context()
-	var opts []redlock.Option
 	pause := breath
 	if r.Cluster.Tier() == Virtual {
-		opts, pause = append(opts, virtualClock), 80*time.Millisecond
+		pause = 80 * time.Millisecond
 	}
-	holder, err := r.Client(r.config("holder", nil), opts...)
+	holder, err := r.Client(r.config("holder", nil))
 	locktest.Must(t, err)
 	w := &worker{Client: holder}
 	defer func() { _ = holder.Close() }()
@@ -167,7 +166,7 @@ func inflict(t testing.TB, r *Run, f Fault) (unable, lost error) {
 	for i := range 2 {
 		conf := r.config(fmt.Sprint("rival ", i), map[string]int{"hot": 2, "free": 1, "line": 2, "hasty": 1, "several": 1, "book": 1, "election": 1, "job": 1, "pool2": 1})
 		conf.Pause = pause
-		c, err := r.Client(conf, opts...)
+		c, err := r.Client(conf)
 		locktest.Must(t, err)
 		defer func() {
 			if err := c.Close(); err != nil && !errors.Is(err, redlock.ErrNoQuorum) {

@@ -16,7 +16,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/chaos/history"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -33,7 +32,7 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
 		now := func() time.Duration { return time.Since(began) + time.Second }
 		c := StartVirtual(5, now)
 		var err error
-		if r, err = NewRun(t.Context(), c, virtualTTL, now, virtualClock); err != nil {
+		if r, err = NewRun(t.Context(), c, virtualTTL, now); err != nil {
 			t.Fatal(err)
 		}
 		f(t, r)
@@ -43,8 +42,6 @@ func inBubble(t *testing.T, f func(t *testing.T, r *Run)) *Run {
 	})
 	return r
 }
-
-var virtualClock = redlock.WithClock(redlock.RuntimeClock())
 
 // Every fault of fakes, in mid-lease. TestProcessFaults has them on real servers.
 func TestVirtualFaults(t *testing.T) {
@@ -82,7 +79,7 @@ func play(t *testing.T, p Plan, s Schedule, seed uint64, change func(client int,
 				change(i, &conf)
 			}
 			long = latest(conf.Work)
-			c, err := r.Client(conf, virtualClock)
+			c, err := r.Client(conf)
 			locktest.Must(t, err)
 			clients = append(clients, c)
 			g.Go(func() { c.Run(ctx) })

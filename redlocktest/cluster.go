@@ -73,19 +73,15 @@ func (c *Cluster) Options() []*redis.Options {
 	return list
 }
 
-// Locker returns a new Locker for all masters, which stands for another process. Its clock is
-// [redlock.RuntimeClock], and its warnings go to the test's output, unless opts say otherwise. It
+// Locker returns a new Locker for all masters, which stands for another process. Its warnings go to the test's output, unless opts have another logger. It
 // is closed when the test ends. Options that cannot work fail the test.
 func (c *Cluster) Locker(opts ...redlock.Option) *redlock.Locker {
 	c.t.Helper()
 	if i := slices.Index(opts, nil); i >= 0 { // New would count the options below
 		c.t.Fatalf("redlocktest: Locker: option %d is nil", i+1)
 	}
-	own := []redlock.Option{
-		redlock.WithClock(redlock.RuntimeClock()),
-		redlock.WithLogger(slog.New(slog.NewTextHandler(c.t.Output(), nil))),
-	}
-	l, err := redlock.NewFromOptions(c.Options(), append(own, opts...)...)
+	logger := redlock.WithLogger(slog.New(slog.NewTextHandler(c.t.Output(), nil)))
+	l, err := redlock.NewFromOptions(c.Options(), append([]redlock.Option{logger}, opts...)...)
 	if err != nil {
 		c.t.Fatalf("redlocktest: Locker: %v", err)
 	}

@@ -32,7 +32,7 @@ func ExampleStart() {
 func ExampleCluster_Options() {
 	synctest.Test(t, func(t *testing.T) {
 		masters := redlocktest.Start(t, 3)
-		locker, err := redlock.NewFromOptions(masters.Options(), redlock.WithTTL(5*time.Second), redlock.WithClock(redlock.RuntimeClock()))
+		locker, err := redlock.NewFromOptions(masters.Options(), redlock.WithTTL(5*time.Second))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -147,7 +147,7 @@ func TestOptions(outer *testing.T) {
 	t := redistest.Timed(outer)
 	inBoth(t, func(t testing.TB) {
 		c := redlocktest.Start(t, 3)
-		l, err := redlock.NewFromOptions(c.Options(), redlock.WithClock(redlock.RuntimeClock()), patient, redlock.WithKeyPrefix("own:"))
+		l, err := redlock.NewFromOptions(c.Options(), patient, redlock.WithKeyPrefix("own:"))
 		locktest.Must(t, err)
 		defer l.Close()
 		if err := admin.Bootstrap(t.Context(), l); err != nil {

@@ -52,7 +52,7 @@ type Settings struct {
 	Reentry       bool          // WithReentry was given
 	Shared        bool          // Shared was given
 	Owner         string        // label of WithOwner; "" for none
-	Clock         clock.Source  // of WithClock
+	Clock         clock.Source  // of the Locker
 
 	QuarantineWait time.Duration // how long TryLock may wait for masters in quarantine
 }
@@ -93,6 +93,12 @@ type Sight struct {
 
 // Look returns a view of a Locker, which is a *redlock.Locker. Package redlock sets Look.
 var Look func(locker any) Sight
+
+// Clock returns a redlock.Option that sets the clock of a Locker, for tests: the present one goes on in suspend. Now is called
+// under mutexes: it must not go back, block or call the Locker. Package redlock sets Clock.
+//
+// Source: ALGORITHM section 11.
+var Clock func(source clock.Source) any
 
 // Watched returns a redlock.Option that adds a redlock.Observer to a Locker, and calls made, a
 // func(*redlock.Locker), with the Locker once New has made it. Package redlock sets Watched.

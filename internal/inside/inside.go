@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/clock"
 	"github.com/d0720281/redlock/internal/door"
 )
 
@@ -35,6 +36,9 @@ type Locker interface {
 	// LockAny returns a lease on one of the resources name~1 to name~n, whichever is free first.
 	LockAny(ctx context.Context, name string, n int, opts ...redlock.LockOption) (*redlock.Lease, error)
 }
+
+// WithClock sets the clock of a Locker, for tests: see door.Clock.
+func WithClock(source clock.Source) redlock.Option { return door.Clock(source).(redlock.Option) }
 
 // Of returns the methods of a Locker, and panics if New has not made it.
 func Of(l *redlock.Locker) Locker { return door.Inside(l).(Locker) }

@@ -76,7 +76,6 @@ func (b *Bubble) Locker(opts ...redlock.Option) *redlock.Locker {
 	for i, n := range b.Nodes {
 		options[i] = &redis.Options{Addr: n.Addr(), Dialer: n.Dial}
 	}
-	opts = append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock())}, opts...)
 	l, err := redlock.NewFromOptions(options, opts...)
 	if err != nil {
 		b.T.Fatalf("NewFromOptions: got %v, want no error", err)

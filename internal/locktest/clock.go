@@ -4,13 +4,13 @@ import (
 	"sync"
 	"time"
 
-	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/clock"
 )
 
 // JumpClock is a clock that can jump ahead, as after a suspend, or stand still, as that of a paused machine does. Meanwhile the
 // goroutines go on running.
 type JumpClock struct {
-	redlock.Clock
+	clock.Source
 	mu    sync.Mutex
 	still bool
 	at    time.Duration // where it stands
@@ -18,16 +18,16 @@ type JumpClock struct {
 }
 
 // NewJumpClock returns a clock that runs with the time of the bubble.
-func NewJumpClock() *JumpClock { return &JumpClock{Clock: redlock.RuntimeClock()} }
+func NewJumpClock() *JumpClock { return &JumpClock{Source: clock.Runtime()} }
 
-// Now implements [redlock.Clock].
+// Now implements [clock.Source].
 func (c *JumpClock) Now() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.still {
 		return c.at
 	}
-	return c.Clock.Now() + c.ahead
+	return c.Source.Now() + c.ahead
 }
 
 // Jump moves the clock ahead.
@@ -40,10 +40,10 @@ func (c *JumpClock) Jump(d time.Duration) {
 // Stand makes the clock stand still for d, and returns when it runs again.
 func (c *JumpClock) Stand(d time.Duration) {
 	c.mu.Lock()
-	c.at, c.still = c.Clock.Now()+c.ahead, true
+	c.at, c.still = c.Source.Now()+c.ahead, true
 	c.mu.Unlock()
 	time.Sleep(d)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.ahead, c.still = c.at-c.Clock.Now(), false
+	c.ahead, c.still = c.at-c.Source.Now(), false
 }

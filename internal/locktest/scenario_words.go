@@ -78,7 +78,7 @@ func (p *play) open(words []string) {
 	p.Vouch()
 	for _, name := range words[:with] {
 		l := &locker{Uplink: new(Uplink), clock: NewJumpClock(), log: new(Records)}
-		own := append([]redlock.Option{redlock.WithLogger(slog.New(l.log)), redlock.WithClock(l.clock)}, opts...)
+		own := append([]redlock.Option{redlock.WithLogger(slog.New(l.log)), inside.WithClock(l.clock)}, opts...)
 		if l.Locker = ColdLockerBy(bubble, l.Uplink, own...); warm {
 			bubble.Warm(l.Locker)
 		}

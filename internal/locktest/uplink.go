@@ -104,7 +104,7 @@ func ColdLockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker 
 	for i, n := range b.Nodes {
 		masters[i] = &redis.Options{Addr: n.Addr(), Dialer: u.dialer(n)}
 	}
-	l, err := redlock.NewFromOptions(masters, append([]redlock.Option{redlock.WithClock(redlock.RuntimeClock())}, opts...)...)
+	l, err := redlock.NewFromOptions(masters, opts...)
 	if err != nil {
 		b.T.Fatalf("NewFromOptions: got %v, want no error", err)
 	}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
@@ -194,7 +195,7 @@ func TestWatchClocks(t *testing.T) {
 		locktest.Subtest(t, name, test.nodes, func(t *testing.T, b *locktest.Bubble) {
 			var seen clockLog
 			clock := locktest.NewJumpClock()
-			l, other := watching(b, &seen, redlock.WithClock(clock)), b.WarmLocker(redlock.WithLogger(nil))
+			l, other := watching(b, &seen, inside.WithClock(clock)), b.WarmLocker(redlock.WithLogger(nil))
 			lease, renewed := b.Lock(l, "r", redlock.WithoutRenewal()), b.Lock(l, "renewed")
 			contexts := []context.Context{lease.Context(), renewed.Context()}
 			for _, n := range b.Nodes[test.nodes-test.down:] {
@@ -271,7 +272,7 @@ func TestWatchStandstill(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		clock := locktest.NewJumpClock()
 		var seen, seenToo, others clockLog
-		l, tooHere := watching(b, &seen, redlock.WithClock(clock)), watching(b, &seenToo, redlock.WithClock(clock))
+		l, tooHere := watching(b, &seen, inside.WithClock(clock)), watching(b, &seenToo, inside.WithClock(clock))
 		elsewhere := watching(b, &others)
 		leases := []*redlock.Lease{b.Lock(l, "a"), b.Lock(l, "b"), b.Lock(l, "c", redlock.WithoutRenewal()), b.Lock(tooHere, "d")}
 		safe := b.Lock(elsewhere, "e")
@@ -352,7 +353,7 @@ func TestWatchStandstillBetweenSlowReplies(t *testing.T) {
 	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
 		const slow = 200 * time.Millisecond
 		clock := locktest.NewJumpClock()
-		l := watching(b, new(clockLog), redlock.WithClock(clock), redlock.WithoutRenewal())
+		l := watching(b, new(clockLog), inside.WithClock(clock), redlock.WithoutRenewal())
 		rival := watching(b, new(clockLog))
 		lease := b.Lock(l, "r")
 		b.All(func(n *virtual.Node) { n.Latency(slow, 0) })
@@ -538,7 +539,7 @@ func TestWatchStandstillSeenByFew(t *testing.T) {
 			locktest.Subtest(t, fmt.Sprintf("%d nodes, %d back at a time", n, back), n, func(t *testing.T, b *locktest.Bubble) {
 				clock := locktest.NewJumpClock()
 				var seen clockLog
-				l := watching(b, &seen, redlock.WithClock(clock))
+				l := watching(b, &seen, inside.WithClock(clock))
 				lease := b.Lock(l, "r")
 				ctx := lease.Context()
 				time.Sleep(time.Second)
@@ -600,7 +601,7 @@ func TestWatchWithoutRestartGuard(t *testing.T) {
 
 		clock := locktest.NewJumpClock()
 		var still clockLog
-		l = watching(b, &still, redlock.WithoutRestartGuard(), redlock.WithClock(clock))
+		l = watching(b, &still, redlock.WithoutRestartGuard(), inside.WithClock(clock))
 		lease = b.Lock(l, "t")
 		clock.Stand(locktest.TTL)
 		locktest.WantDone(t, lease.Context(), []error{reason.Expired, reason.Suspended})

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
+	"github.com/d0720281/redlock/internal/inside"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
@@ -25,7 +26,7 @@ func TestVirtualClockOfTheHolder(t *testing.T) {
 		locktest.Subtest(t, fmt.Sprintf("starts at %v", ahead), 3, func(t *testing.T, b *locktest.Bubble) {
 			clock := locktest.NewJumpClock()
 			clock.Jump(ahead)
-			l := b.WarmLocker(redlock.WithClock(clock))
+			l := b.WarmLocker(inside.WithClock(clock))
 			lease := b.Lock(l, "r")
 			locktest.WantValidity(t, lease, locktest.Validity)
 			time.Sleep(time.Minute)
@@ -52,7 +53,7 @@ func TestVirtualContextIsExact(t *testing.T) {
 	} {
 		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
 			clock := locktest.NewJumpClock()
-			l := b.WarmLocker(redlock.WithClock(clock))
+			l := b.WarmLocker(inside.WithClock(clock))
 			one := b.Lock(l, "r")
 			all, err := several.Lock(t.Context(), l, several.Names{Write: []string{"a", "b"}})
 			locktest.Must(t, err)

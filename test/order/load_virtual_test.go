@@ -183,7 +183,7 @@ func TestVirtualRepliesInPieces(t *testing.T) {
 				return sluggish{conn}, err
 			}}
 		}
-		l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithMasterTimeout(time.Second))
+		l, err := redlock.NewFromOptions(options, redlock.WithMasterTimeout(time.Second))
 		locktest.Must(t, err)
 		defer func() { locktest.Must(t, l.Close()) }()
 		b.Vouch()

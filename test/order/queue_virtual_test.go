@@ -165,7 +165,7 @@ func TestVirtualOtherNames(t *testing.T) {
 		for i, n := range b.Nodes {
 			named[i] = &redis.Options{Addr: fmt.Sprintf("master-%d.example:6379", i+1), Dialer: n.Dial}
 		}
-		l, err := redlock.NewFromOptions(named, redlock.WithClock(redlock.RuntimeClock()))
+		l, err := redlock.NewFromOptions(named)
 		locktest.Must(t, err)
 		t.Cleanup(func() { _ = l.Close() })
 		b.Vouch()

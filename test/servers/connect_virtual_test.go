@@ -125,7 +125,7 @@ func TestVirtualForeignCode(t *testing.T) {
 								options[i] = f.into(option, n)
 							}
 						}
-						l, err := redlock.NewFromOptions(options, redlock.WithClock(redlock.RuntimeClock()), redlock.WithLogger(nil))
+						l, err := redlock.NewFromOptions(options, redlock.WithLogger(nil))
 						locktest.Must(t, err)
 						b.Vouch()
 						return l

@@ -32,7 +32,6 @@ func TestOptionsInEachState(outer *testing.T) {
 	noTrace := func(context.Context, string, string) func(*redlock.Lease, error) { return nil }
 	options := map[string]func(addrs []string) redlock.Option{
 		"Shared":              func([]string) redlock.Option { return redlock.Shared() },
-		"WithClock":           func([]string) redlock.Option { return redlock.WithClock(redlock.RuntimeClock()) },
 		"WithDrift":           func([]string) redlock.Option { return redlock.WithDrift(0.1) },
 		"WithGrace":           func([]string) redlock.Option { return redlock.WithGrace(time.Second) },
 		"WithKeyPrefix":       func([]string) redlock.Option { return redlock.WithKeyPrefix("own:") },
