@@ -126,6 +126,7 @@ var reasonWords = []reasonWord{
 	{node.ErrForgot, "quarantine"},
 	{node.ErrStepped, "quarantine"},
 	{node.ErrStale, "stale"},
+	{node.ErrEarly, "stale"},
 	{ErrDetached, "detached"},
 	{context.Canceled, "canceled"},
 	{context.DeadlineExceeded, "deadline"},

@@ -155,7 +155,8 @@ func await(at *atomic.Pointer[survey], now clock.Instant) *survey {
 // Survey asks the nodes for their clocks and for the lists of masters in use, if the median of the clocks is not
 // known, because the process is new or was idle for long, or if a node has refused the list. It waits, for d at most,
 // until the median is known, no other clock can be read, ctx ends or done is closed. A node whose clock is not known
-// then may lack a vote. A new process waits as long again for the nodes that have not answered yet: they may refuse
+// then may lack a vote. A new process waits for up to 2d, as it has to connect first: the vote of a server that it meets
+// during an attempt does not count. It waits as long again for the nodes that have not answered yet: they may refuse
 // the list. So does a process whose list is refused, for d at most. Survey returns the present moment, which is now
 // if it has not waited.
 //
@@ -170,12 +171,15 @@ func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instan
 		n.order(clockwatch.Ask)
 	}
 	s.endSurveys() // the median may have become known meanwhile
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	over := clocks.over
-	if refused {
+	over, most := clocks.over, d
+	switch {
+	case refused:
 		over = all.over
+	case !s.surveyed.Load():
+		most = 2 * d
 	}
+	timer := time.NewTimer(most)
+	defer timer.Stop()
 	for {
 		select {
 		case <-over:

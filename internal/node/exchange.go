@@ -464,7 +464,7 @@ func (n *Node) takeLocked(l *link, f *flight, replies []Reply, whole bool, now c
 		switch {
 		case rep.void != nil:
 		case n.isEarly(r):
-			rep.void = ErrStale
+			rep.void = ErrEarly
 		case rep.votes > 0: // for a client with a larger MaxTTL than the node knows
 			rep.void = Quarantine(rep.votes)
 		}

@@ -86,6 +86,7 @@ var (
 	ErrForgot       = errors.New("has lost a key: no vote for a time")
 	ErrStepped      = errors.New("clock was stepped: no vote for a time")
 	ErrStale        = errors.New("server was replaced behind the connection")
+	ErrEarly        = errors.New("connected after the attempt had begun")
 	ErrQueued       = errors.New("another process has been called and is about to lock")
 	ErrUnsent       = errors.New("not sent: the attempt was over")
 	ErrUnseeded     = errors.New("ready, but alone: the clocks of too few masters are known to start a fencing token")

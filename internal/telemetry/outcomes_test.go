@@ -9,14 +9,14 @@ import (
 
 // Each word that redlock.Reason can return has its place in the table, and the table has no other.
 func TestOutcomes(t *testing.T) {
-	text, err := os.ReadFile("../../errors.go")
+	text, err := os.ReadFile("../../reason.go")
 	if err != nil {
 		t.Fatal(err)
 	}
 	var want []string
 	begin := regexp.MustCompile(`(?m)^func Reason\(`).FindIndex(text)
 	if begin == nil {
-		t.Fatal("errors.go has no func Reason")
+		t.Fatal("reason.go has no func Reason")
 	}
 	for _, m := range regexp.MustCompile(`return "(\w+)"`).FindAllSubmatch(text[begin[0]:], -1) {
 		want = append(want, string(m[1]))
