@@ -91,7 +91,7 @@ func (ls *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
 	if next.For == 0 {
 		next = c.line.Look(c, ls.known.crowded(c.line.key.queue(), now), now)
 	}
-	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst && c.line.key.Slot == 0 { // a call may be to another one of several
+	if next.Step == Wait || next.Step == Rest {
 		if c.wake == nil {
 			c.wake = make(chan struct{}, 1)
 		}
@@ -161,17 +161,9 @@ func (ls *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int
 		} else if w.Turn {
 			l.Called(w.Number).Poke()
 		} else {
-			l.placed(w.Before, time.Now()).Poke()
+			l.Placed(w, time.Now()).Poke()
 		}
 	}
-}
-
-// IsCalled reports whether the queue node has called the process since the last attempt of a
-// caller's line began.
-func (ls *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return c.line.IsCalled
 }
 
 // Call wakes the head of a line after the queue node has called the process, to the one of several
