@@ -137,7 +137,7 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if how.Waits {
-		a.name = a.pool.queuesAs(a.key())
+		a.name = a.key().Ticket(a.pool.channel)
 	}
 	a.beginLocked(how, now, a.pool.queueNodeOf(a.resource))
 	a.stepLocked(attempt.Event{What: attempt.Begun}, a.start)

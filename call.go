@@ -113,7 +113,7 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 			served = true
 			return c.Call.lease, nil
 		case line.Rest:
-			p.rest(asked(c.Key()), c, next.How.Number)
+			p.rest(c.Key().Alone(), c, next.How.Number)
 		case line.Ask:
 			if lc.several > 0 {
 				resource = c.Call.chosen(c.Key(), next.How.OneOf)

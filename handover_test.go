@@ -516,7 +516,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 	for _, downgraded := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHanding(t)
-			h.g.name = h.pool.queuesAs(line.Key{})
+			h.g.name = line.Key{}.Ticket(h.pool.channel)
 			if downgraded {
 				if _, err := h.lease.share(); err != nil {
 					t.Fatal(err)
@@ -528,7 +528,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				lc.shared = true
 				g := new(grant)
 				g.init(h.pool, "r", lc)
-				g.name = h.pool.queuesAs(line.Key{Shared: true})
+				g.name = line.Key{Shared: true}.Ticket(h.pool.channel)
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)
 				}

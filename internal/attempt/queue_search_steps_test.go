@@ -243,7 +243,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line
 
 // unlock ends the lease of a caller that has gone.
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
-	if heir := p.line.Heir(&c.lease); heir != nil && p.handed+1 < c.block {
+	if heir := p.line.Heir(); p.line.Has() && heir != nil && p.handed+1 < c.block {
 		p.handed++
 		queuedAt, next := p.line.HandedOver(heir, theQueueNode)
 		if queuedAt != line.Nowhere {

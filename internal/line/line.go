@@ -39,6 +39,7 @@ const Nowhere = -1
 // resource.
 type Line[H comparable, C any] struct {
 	key         Key
+	kind        *kind
 	policy      *Policy
 	holder      H             // by which the process has the resource; zero if it does not, and in a line of readers or for any of several
 	first, rear *Caller[H, C] // the callers that wait; first is the head
@@ -174,25 +175,24 @@ func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
 	l.mayShare = l.joined
 	l.attempts++
 	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts, OneOf: l.Number}
-	if l.IsCalled { // the queue node grants the resource to no other process now, but of several it may call to another one meanwhile
-		how.Patient = l.key.Slot > 0
+	if l.IsCalled { // the queue node grants the resource to no other process now, but may call again to another one
+		how.Patient = l.kind.named
 	}
 	c.idle, l.IsCalled, l.Rests, l.AskAt = false, false, false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
 	return Advice{Step: Ask, How: how}
 }
 
 // rests reports whether the head asks the queue node alone. An attempt would be refused or overtake the process that is
-// called now, where others wait, or where the process has just had the resource. Of several resources, it would not know
-// which to ask for: one attempt is made, for the reason.
+// called now, where others wait, or where the process has just had the resource. Without a name it would not know what to
+// ask for: one attempt is made, for the reason.
 func (l *Line[H, C]) rests(crowded bool) bool {
-	several := l.key.Slot > 0
 	switch {
 	case l.IsCalled || l.Unheard:
 		return false
 	case l.Failures == 0:
-		return crowded || l.Released || several
+		return crowded || l.Released || l.kind.named
 	}
-	return l.Rests || several && l.Why != nil
+	return l.Rests || l.kind.named && l.Why != nil
 }
 
 // Failed notes a failed attempt of the head. The next attempt is due after a pause, which is about
@@ -355,20 +355,20 @@ type Offer[C any] struct {
 	Contested bool // other processes want the resource, or readers of this process
 }
 
-// Heir returns the caller that can take over the lease of a holder: it waits at the head of the
-// line. It returns nil if there is no such caller.
-func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
-	if c := l.first; c != nil && c.idle && (l.holder == h || l.key.Slot > 0) {
+// Heir returns the caller that can take over a lease: it waits at the head of the line. It returns nil if there is no
+// such caller.
+func (l *Line[H, C]) Heir() *Caller[H, C] {
+	if c := l.first; c != nil && c.idle {
 		return c
 	}
 	return nil
 }
 
-// HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line.
-// leaves and queuedAt are as in Held, or as in Admit if there are several resources.
+// HandedOver notes that a lease was handed over to the heir, which leaves the line. leaves and queuedAt are as in Held, or
+// as in Admit if the line does not have the resource: the process may have some of several, and want more.
 func (l *Line[H, C]) HandedOver(heir *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
 	heir.served = true
-	if l.key.Slot > 0 {
+	if !l.Has() {
 		_, queuedAt, wake = l.Admit(heir, Nowhere, func(*C) bool { return false })
 		return queuedAt, wake
 	}
