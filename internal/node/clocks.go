@@ -175,7 +175,7 @@ func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instan
 	switch {
 	case refused:
 		over = all.over
-	case !s.surveyed.Load():
+	case s.isNew():
 		most = 2 * d
 	}
 	timer := time.NewTimer(most)
@@ -195,6 +195,17 @@ func (s *Set) Survey(ctx context.Context, done <-chan struct{}, now clock.Instan
 		}
 		return s.conf.Clock.Instant()
 	}
+}
+
+// isNew reports whether this client has not met a quorum yet.
+func (s *Set) isNew() bool {
+	met := 0
+	for _, n := range s.nodes {
+		if n.server.Load() != nil {
+			met++
+		}
+	}
+	return met < s.conf.Quorum
 }
 
 // endSurveys wakes the calls that wait for the nodes, if there is nothing more to wait for.
