@@ -108,7 +108,7 @@ func (a *Admission) withdraw(e *entry) {
 }
 
 // Leave is called when an attempt or a renewal has its answers, or has ended. took is the time to its answers; 0 if it has asked
-// nobody.
+// no node.
 func (a *Admission) Leave(took, timeout time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

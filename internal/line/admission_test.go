@@ -50,7 +50,7 @@ func TestAdmission(t *testing.T) {
 		a.Leave(fast, timeout)
 		want("a fast answer", firstLimit+1, firstLimit+1, 1)
 		a.Leave(0, timeout)
-		want("an attempt that has asked nobody", firstLimit+1, firstLimit+1, 0)
+		want("an attempt that has asked no node", firstLimit+1, firstLimit+1, 0)
 		go func() { _ = a.Enter(func(<-chan struct{}) error { return errors.New("given up at once") }) }()
 		synctest.Wait()
 		enter(4, errors.New("given up when it was admitted"))
