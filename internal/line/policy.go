@@ -3,6 +3,8 @@ package line
 import (
 	"math/rand/v2"
 	"time"
+
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Policy has the times and numbers that tune when the head of a line asks again.
@@ -15,11 +17,11 @@ type Policy struct {
 	QueuedDelay   time.Duration // largest pause of a process in the queue
 	OutageLook    time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
 	HandOverDelay time.Duration // how long a process that has some of several resources waits for a lease that is handed over, before it joins their queue
-	RestDelay     time.Duration // how long a process waits for the answer to its rest
+	RestDelay     time.Duration // pause of a process that has joined the queue without an attempt
 	Near          int           // largest number of processes before a process in the queue for which NearDelay counts
 	NearDelay     time.Duration // largest pause then: the processes before it may be stopped, and keep their turn
 	MostSpread    int           // a process waits for 1 ms for each process before it, but for no more than so many
-	AskAllEvery   int           // of so many rests in a row one is an attempt that asks all nodes
+	AskAllEvery   time.Duration // how often a process that keeps asking the queue node asks all nodes
 	RoomDelay     time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
 	MostRefused   int           // attempts in a row that may do so before the process pauses for RoomDelay
 }
@@ -36,7 +38,7 @@ var DefaultPolicy = Policy{
 	Near:          3,
 	NearDelay:     300 * time.Millisecond,
 	MostSpread:    100,
-	AskAllEvery:   16,
+	AskAllEvery:   700 * time.Millisecond,
 	RoomDelay:     160 * time.Millisecond,
 	MostRefused:   2,
 }
@@ -66,7 +68,7 @@ func (p *Policy) DeniedPause(failed int) time.Duration {
 // holders die, and messages get lost. left is how long what is in the way lasts; it is negative if
 // that has no end, or if its end is not known.
 func (p *Policy) patience(left time.Duration) time.Duration {
-	if p.endsSoon(left) {
+	if left >= 0 && left < p.soon() {
 		return left + time.Millisecond
 	}
 	return p.QueuedDelay*4/5 + rand.N(p.QueuedDelay*2/5+1)
@@ -77,8 +79,9 @@ func (p *Policy) patience(left time.Duration) time.Duration {
 // then.
 func (p *Policy) soon() time.Duration { return p.QueuedDelay * 7 / 5 }
 
-// endsSoon reports whether what is in the way ends before a process in the queue would ask again.
-func (p *Policy) endsSoon(left time.Duration) bool { return left >= 0 && left < p.soon() }
+// endsSoon reports whether what is in the way ends before a process in the queue would ask again:
+// then the queue node knows which process is next. The key of another library may be renewed.
+func (p *Policy) endsSoon(w wire.Word) bool { return w.Left >= 0 && w.Left < p.soon() && !w.Foreign }
 
 // room returns how long a process pauses, so that a holder's renewals can get the queue node.
 func (p *Policy) room() time.Duration { return p.RoomDelay*3/4 + rand.N(p.RoomDelay/2) }
