@@ -188,8 +188,9 @@ func TestRenewerAfterAClockJump(t *testing.T) {
 		synctest.Wait()
 		c.ahead.Store(int64(3500 * time.Millisecond))
 		g := k.lease(100 * time.Millisecond)
+		lead := g.term.Lead()
 		k.add(g, g.dueLocked(), g.start)
-		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - g.term.Lead())
+		time.Sleep(100*time.Millisecond - driftAllowance(100*time.Millisecond, DefaultDrift) - lead)
 		synctest.Wait()
 		if !errors.Is(g.ended(), reason.Expired) || g.validity() <= 0 {
 			t.Errorf("got %v with %v left, want reason.Expired before the end", g.ended(), g.validity())

@@ -69,6 +69,9 @@ func TestVirtualNightsFireAlerts(t *testing.T) {
 			"eval_time": end.String(), "exp_samples": fired,
 		}}
 		for _, q := range dashboard(t) {
+			if strings.Contains(q, "redlock_leader") {
+				continue // no night has an election
+			}
 			q = strings.NewReplacer("$job", ".*", "$instance", ".*", "$__rate_interval", "1m", "$__range", "5m").Replace(q)
 			asked = append(asked, object{
 				"expr":      fmt.Sprintf("count((%[1]s) == (%[1]s)) > bool 0", q), // NaN is not equal to NaN
