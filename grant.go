@@ -35,7 +35,7 @@ type grant struct {
 	room    room
 }
 
-// place is what a grant knows of the queue of the processes that wait.
+// place has what a grant knows of the queue of waiting processes.
 type place struct {
 	queueNode int            // the node that kept the queue at start
 	name      string         // of this process, as told to the queue node; wire.NoProcess if the process did not wait
@@ -54,7 +54,7 @@ type holders struct {
 // caller is a call of Lock, LockAny or Do that stands in a line.
 type caller = line.Caller[*grant, call]
 
-// call is what a caller wants, and the lease that it got from another caller of the process.
+// call has what a caller wants, and the lease that another caller of the process handed to it.
 type call struct {
 	ctx    context.Context
 	done   <-chan struct{} // of ctx
@@ -81,7 +81,7 @@ type room struct {
 	nodesOfFive [5]nodeKey
 }
 
-// nodeKey is what is known of a grant's key on one node.
+// nodeKey has what a grant knows of its key on one node.
 type nodeKey struct {
 	state   keyState
 	counter int64   // that came with the key; 0 = none or unknown

@@ -15,7 +15,7 @@ type bootClock struct {
 	known atomic.Pointer[sleep]
 }
 
-// sleep is what is known of the time that the machine has slept.
+// sleep has what the process knows of the time that the machine has slept.
 type sleep struct {
 	slept time.Duration // at least, and less than apartAt more; never falls
 	ahead time.Duration // of the wall clock, before the monotonic one

@@ -194,7 +194,7 @@ type where struct {
 	opt   redis.Options
 }
 
-// login is what the server is told of this client's user.
+// login has what this client tells the server of its user.
 type login struct {
 	provider provider
 	sent     atomic.Pointer[string] // the password that the server was sent last; not nil
@@ -216,7 +216,7 @@ type known struct {
 	taken      atomic.Int64           // when this client sent its last join that the node has evaluated; an instant
 }
 
-// talk is what a node and this client have told each other of servers and TTLs; guarded by the node's mutex.
+// talk has what a node and this client have told each other of servers and TTLs; guarded by the node's mutex.
 type talk struct {
 	contests []contest     // by the node that has told it; nil for none so far
 	told     bool          // that the server is contested was warned of

@@ -249,7 +249,7 @@ func (t *Term) Check(now clock.Instant, stood time.Duration) Duty {
 	return Nothing
 }
 
-// Due returns when to check the lease next; never for one that is over.
+// Due returns when to check the lease next; never if the lease is over.
 func (t *Term) Due(stood time.Duration) clock.Instant {
 	switch t.phase {
 	case Broken:
