@@ -389,11 +389,22 @@ func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Re
 	}
 	n.near.add(took, now)
 	n.roundTrip.Store(int64(took))
-	var failure error
-	if f.join != nil && n.joinedLocked(l, f, joined, now, out) == ErrStale {
+	var failure, unjoined error
+	if f.join != nil {
+		unjoined = n.joinedLocked(l, f, joined, now, out)
+	}
+	if unjoined == ErrStale {
 		failure = ErrStale
 	}
 	switch {
+	case Says(unjoined, "NOSCRIPT"): // what the batch did unproved is no vote; an attempt's requests can be repeated
+		if Says(refused, "NOSCRIPT") {
+			l.knows[&wire.Requests] = false
+		}
+		for _, r := range f.batch {
+			r.resent = true
+		}
+		n.queue.putBack(f.batch)
 	case refused == nil:
 		if micros > 0 {
 			n.observeLocked(micros, f.sent, now, out)

@@ -133,11 +133,11 @@ func (n *Node) joinedLocked(l *link, f *flight, reply any, now clock.Instant, ou
 	if len(m.Contested) > 0 {
 		l.proof = "" // the node has not taken all that this client stands for
 	}
-	if err != nil {
-		n.refuseLocked(err)
-	}
-	if Says(err, "NOSCRIPT") {
+	switch {
+	case Says(err, "NOSCRIPT"): // the join goes again, and with it the batch
 		l.knows[&wire.Marker] = false
+	case err != nil:
+		n.refuseLocked(err)
 	}
 	return err
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/redistest"
+	"github.com/d0720281/redlock/internal/wire"
 )
 
 // metered is a proxy in front of a real server that counts the commands, and refuses all of them while
@@ -309,5 +310,30 @@ func TestRefusedForGood(outer *testing.T) {
 				t.Errorf("got %v, reason %q; want %q and %q in its text", err, redlock.Reason(err), test.word, test.text)
 			}
 		})
+	}
+}
+
+// After SCRIPT FLUSH another client has loaded the script of a batch, and not that of a join. A call that joins costs no vote.
+//
+// Source: ALGORITHM section 8, "Agreement".
+func TestFlushedScripts(outer *testing.T) {
+	t := redistest.Timed(outer)
+	t.Parallel()
+	nodes := redistest.Masters(t, 3)
+	l, err := redlock.New(redistest.Addrs(nodes), redlock.WithTTL(time.Second), redlock.WithMaxTTL(time.Second), redlock.WithLogger(nil))
+	locktest.Must(t, err)
+	defer l.Close()
+	first, err := l.Lock(t.Context(), "r")
+	locktest.Must(t, err)
+	locktest.Must(t, first.Unlock(t.Context()))
+	for range 5 {
+		lease, err := l.TryLock(t.Context(), "r")
+		locktest.Must(t, err)
+		locktest.Must(t, lease.Unlock(t.Context()))
+		for _, node := range nodes {
+			c := redistest.Client(t, node.Addr())
+			locktest.Must(t, errors.Join(c.ScriptFlush(t.Context()).Err(), c.ScriptLoad(t.Context(), wire.Requests.Source).Err()))
+		}
+		time.Sleep(100 * time.Millisecond) // a join is due: the TTL is the largest
 	}
 }
