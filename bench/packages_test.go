@@ -100,7 +100,7 @@ func BenchmarkPackage(b *testing.B) {
 			return each(leases), nil
 		}},
 		"jobs": {"job", func(ctx context.Context, key string) (contender.Lease, error) {
-			return done{}, schedule.RunAt(ctx, key, time.Now(), func(context.Context, *redlock.Lease) error { return nil })
+			return done{}, schedule.Run(ctx, key, func(context.Context, *redlock.Lease) error { return nil }, jobs.At(time.Now()))
 		}},
 	}
 	var all []contender.Contender

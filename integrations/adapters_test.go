@@ -20,13 +20,13 @@ import (
 
 // gocronLocker implements gocron.Locker for a job with that schedule.
 type gocronLocker struct {
-	*jobs.Locker
+	locks    *jobs.Locker
 	schedule jobs.Schedule
 }
 
 // Lock implements gocron.Locker.
 func (l gocronLocker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	lock, err := l.LockAt(ctx, job, jobs.Due(l.schedule, time.Now()))
+	lock, err := l.locks.Lock(ctx, job, jobs.At(jobs.Due(l.schedule, time.Now())))
 	if err != nil {
 		return nil, err
 	}
@@ -38,10 +38,10 @@ func once(locks *jobs.Locker, name string, schedule jobs.Schedule) cron.JobWrapp
 	return func(job cron.Job) cron.Job {
 		return cron.FuncJob(func() {
 			due := jobs.Due(schedule, time.Now())
-			_ = locks.RunAt(context.Background(), name, due, func(context.Context, *redlock.Lease) error { // errors are logged
+			_ = locks.Run(context.Background(), name, func(context.Context, *redlock.Lease) error { // errors are logged
 				job.Run()
 				return nil
-			})
+			}, jobs.At(due))
 		})
 	}
 }

@@ -51,9 +51,9 @@ func Example_gocronTask() {
 		log.Panic(err)
 	}
 	task := func(ctx context.Context) error {
-		return locks.RunAt(ctx, "nightly", jobs.Due(schedule, time.Now()), func(ctx context.Context, lease *redlock.Lease) error {
+		return locks.Run(ctx, "nightly", func(ctx context.Context, lease *redlock.Lease) error {
 			return ctx.Err() // work until ctx ends
-		})
+		}, jobs.At(jobs.Due(schedule, time.Now())))
 	}
 	if _, err = s.NewJob(gocron.CronJob("0 3 * * *", false), gocron.NewTask(task)); err != nil {
 		log.Panic(err)

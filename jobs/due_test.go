@@ -13,7 +13,6 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
-	"github.com/d0720281/redlock/semaphore"
 )
 
 // A machine that stops after it has asked for the record, and wakes after the window, gives the record back.
@@ -26,16 +25,16 @@ func TestVirtualLateMeanwhile(t *testing.T) {
 			}
 			return time.Now()
 		})
-		_, err := j.LockAt(t.Context(), "r", due)
-		locktest.WantMatch(t, "LockAt", err, []error{jobs.ErrLate})
+		_, err := j.Lock(t.Context(), "r", jobs.At(due))
+		locktest.WantMatch(t, "Lock", err, []error{jobs.ErrLate})
 		if word := redlock.Reason(err); word != "too_late" {
-			t.Errorf("LockAt: got the reason %q, want too_late", word)
+			t.Errorf("Lock: got the reason %q, want too_late", word)
 		}
 		j = newLockerWith(t, b.WarmLocker())
-		lock, err := j.LockAt(t.Context(), "r", due)
+		lock, err := j.Lock(t.Context(), "r", jobs.At(due))
 		locktest.Must(t, err)
 		locktest.Must(t, lock.Unlock(t.Context()))
-		if _, err = j.LockAt(t.Context(), "r", time.Time{}.Add(1)); !strings.Contains(fmt.Sprint(err), "due at 0001-01-01T00:00:00.000000001Z, and the clock of this machine has 2000-01-01T00:00:") {
+		if _, err = j.Lock(t.Context(), "r", jobs.At(time.Time{}.Add(1))); !strings.Contains(fmt.Sprint(err), "due at 0001-01-01T00:00:00.000000001Z, and the clock of this machine has 2000-01-01T00:00:") {
 			t.Errorf("a due time in the year 1: got %v, want both times", err)
 		}
 	})
@@ -49,73 +48,46 @@ func TestErrorsNameTheFunction(outer *testing.T) {
 	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
 	j := newLockerWith(t, l)
 	run := func(context.Context, *redlock.Lease) error { return nil }
-	withPermit := func(context.Context, *semaphore.Lease) error { return nil }
 	var none context.Context
-	for name, call := range map[string]func(ctx context.Context, job string) error{
-		"Lock": func(ctx context.Context, job string) error { _, err := j.Lock(ctx, job); return err },
-		"LockAt": func(ctx context.Context, job string) error {
-			_, err := j.LockAt(ctx, job, time.Now())
+	for name, call := range map[string]func(ctx context.Context, job string, opts ...jobs.Option) error{
+		"Lock": func(ctx context.Context, job string, opts ...jobs.Option) error {
+			_, err := j.Lock(ctx, job, opts...)
 			return err
 		},
-		"Run":   func(ctx context.Context, job string) error { return j.Run(ctx, job, run) },
-		"RunAt": func(ctx context.Context, job string) error { return j.RunAt(ctx, job, time.Now(), run) },
-		"RunWithPermit": func(ctx context.Context, job string) error {
-			return j.RunWithPermit(ctx, job, 1, withPermit)
-		},
-		"RunWithPermitAt": func(ctx context.Context, job string) error {
-			return j.RunWithPermitAt(ctx, job, time.Now(), 1, withPermit)
-		},
+		"Run": func(ctx context.Context, job string, opts ...jobs.Option) error { return j.Run(ctx, job, run, opts...) },
 	} {
-		for what, err := range map[string]error{
-			"no name":     call(t.Context(), ""),
-			"a long name": call(t.Context(), strings.Repeat(name[:1], 600)),
-			"a queue":     call(t.Context(), name+"~queue"),
-			"no context":  call(none, "r"),
+		soon := time.Now().Add(4 * time.Second)
+		for with, opts := range map[string][]jobs.Option{
+			"": nil, "At": {jobs.At(soon)}, "Permits": {jobs.Permits(1)}, "both": {jobs.Permits(1), jobs.At(soon)},
 		} {
-			locktest.WantMatch(t, name+" with "+what, err, []error{redlock.ErrConfig})
-			if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.ContainsAny(fmt.Sprint(err), "\n") || strings.Contains(fmt.Sprint(err), "CheckResource") {
-				t.Errorf("%s with %s: got %v, want %q in front", name, what, err, want)
+			for what, err := range map[string]error{
+				"no name":       call(t.Context(), "", opts...),
+				"a long name":   call(t.Context(), strings.Repeat(name[:1], 600), opts...),
+				"a queue":       call(t.Context(), name+"~queue", opts...),
+				"no context":    call(none, "r", opts...),
+				"a nil option":  call(t.Context(), "r", append(opts, nil)...),
+				"no permits":    call(t.Context(), "r", append(opts, jobs.Permits(0))...),
+				"no due time":   call(t.Context(), "r", append(opts, jobs.At(time.Time{}))...),
+				"one far ahead": call(t.Context(), "r", append(opts, jobs.At(time.Now().Add(time.Minute)))...),
+				"a long record": call(t.Context(), strings.Repeat(name[:1], redlock.MaxResourceLength-9), append(opts, jobs.At(soon))...),
+			} {
+				locktest.WantMatch(t, name+" "+with+" with "+what, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
+				if want := "redlock: invalid configuration: jobs: " + name + ": "; !strings.HasPrefix(fmt.Sprint(err), want) || strings.ContainsAny(fmt.Sprint(err), "\n") || strings.Contains(fmt.Sprint(err), "CheckResource") {
+					t.Errorf("%s %s with %s: got %v, want %q in front", name, with, what, err, want)
+				}
 			}
 		}
+		if !time.Now().Before(soon) {
+			t.Errorf("%s: got errors after the due time, want them at once", name)
+		}
+	}
+	if got := len(log.With("left out")); got != 8 {
+		t.Errorf("got %d lines in the log, want one for each of the eight jobs: schedulers drop the error", got)
 	}
 	for _, line := range log.With("left out") {
 		if text := fmt.Sprint(line); !strings.Contains(text, "configuration: jobs: ") {
 			t.Errorf("got the line %s, want the same error", text)
 		}
-	}
-	if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
-		t.Errorf("got a node that is %v, want it not asked", n.State)
-	}
-}
-
-func TestBadDueTimes(outer *testing.T) {
-	t := redistest.Timed(outer)
-	var log locktest.Records
-	l := locktest.Open(t, []string{"127.0.0.1:1"}, redlock.WithLogger(slog.New(&log)))
-	j := newLockerWith(t, l)
-	at := func(ctx context.Context, job string, due time.Time) error {
-		_, err := j.LockAt(ctx, job, due)
-		return err
-	}
-	var none context.Context
-	soon := time.Now().Add(4 * time.Second)
-	for name, err := range map[string]error{
-		"no due time":            at(t.Context(), "r", time.Time{}),
-		"one far ahead":          at(t.Context(), "r", time.Now().Add(time.Minute)),
-		"no context":             at(none, "r", time.Now()),
-		"a name of the library":  at(t.Context(), "r~queue", time.Now()),
-		"a name that is so long": at(t.Context(), strings.Repeat("r", redlock.MaxResourceLength-5), time.Now()),
-		"no job":                 j.RunAt(t.Context(), "r", time.Now(), nil),
-		"no job with a permit":   j.RunWithPermitAt(t.Context(), "r", time.Now(), 1, nil),
-		"no permits":             j.RunWithPermitAt(t.Context(), "r with permits", soon, 0, func(context.Context, *semaphore.Lease) error { return nil }),
-	} {
-		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
-	}
-	if got := len(log.With("left out")); got != 4 {
-		t.Errorf("got %d lines in the log, want one for each job: schedulers drop the error", got)
-	}
-	if !time.Now().Before(soon) {
-		t.Error("got an error after the due time, want it at once")
 	}
 	if n := l.Stats().Masters[0]; n.State != redlock.MasterUntried {
 		t.Errorf("got a node that is %v, want it not asked", n.State)
@@ -135,11 +107,11 @@ func TestVirtualStoppedInQuarantine(t *testing.T) {
 			}
 			return time.Now().Add(6 * time.Second)
 		})
-		err := stopped.RunAt(t.Context(), "alone", due, func(context.Context, *redlock.Lease) error {
+		err := stopped.Run(t.Context(), "alone", func(context.Context, *redlock.Lease) error {
 			t.Error("a run that is too late was made")
 			return nil
-		})
-		locktest.WantMatch(t, "RunAt on a machine that was stopped", err, []error{jobs.ErrLate})
+		}, jobs.At(due))
+		locktest.WantMatch(t, "Run on a machine that was stopped", err, []error{jobs.ErrLate})
 	})
 }
 

@@ -25,10 +25,10 @@ func once(locks *jobs.Locker, name string, schedule jobs.Schedule) func(Job) Job
 	return func(job Job) Job {
 		return FuncJob(func() {
 			due := jobs.Due(schedule, time.Now())
-			_ = locks.RunAt(context.Background(), name, due, func(context.Context, *redlock.Lease) error { // errors are logged
+			_ = locks.Run(context.Background(), name, func(context.Context, *redlock.Lease) error { // errors are logged
 				job.Run()
 				return nil
-			})
+			}, jobs.At(due))
 		})
 	}
 }

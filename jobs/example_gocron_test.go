@@ -17,13 +17,13 @@ type Lock interface{ Unlock(context.Context) error }
 
 // gocronLocker is a gocron.Locker for a job with that schedule.
 type gocronLocker struct {
-	*jobs.Locker
+	locks    *jobs.Locker
 	schedule jobs.Schedule
 }
 
 // Lock implements gocron.Locker.
 func (l gocronLocker) Lock(ctx context.Context, job string) (Lock, error) {
-	lock, err := l.LockAt(ctx, job, jobs.Due(l.schedule, time.Now()))
+	lock, err := l.locks.Lock(ctx, job, jobs.At(jobs.Due(l.schedule, time.Now())))
 	if err != nil {
 		return nil, err
 	}

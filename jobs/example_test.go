@@ -13,7 +13,7 @@ import (
 
 // A job that is due on two machines at once runs on one of them. This is for every scheduler
 // that calls a function.
-func ExampleLocker_RunAt() {
+func ExampleLocker_Run() {
 	addrs, stop := locktest.ExampleMasters()
 	defer stop()
 	due := time.Now().Truncate(time.Second) // the scheduler knows it, or jobs.Due finds it
@@ -28,10 +28,10 @@ func ExampleLocker_RunAt() {
 			log.Panic(err)
 		}
 		task := func(ctx context.Context) error {
-			return locks.RunAt(ctx, "nightly", due, func(ctx context.Context, lease *redlock.Lease) error {
+			return locks.Run(ctx, "nightly", func(ctx context.Context, lease *redlock.Lease) error {
 				fmt.Println("runs on machine", machine+1)
 				return nil
-			})
+			}, jobs.At(due))
 		}
 		if err := task(context.Background()); err != nil { // the scheduler calls it
 			log.Print(err)

@@ -2,15 +2,15 @@
 //
 // # Promise
 //
-// [Locker.RunAt] is given the time at which a run is due. Over all machines each due time is run at
-// most once, also where a machine was suspended or stopped, or has a clock that is behind. It is not
-// left out while a machine is awake that can reach the masters. The rule has one number, the
-// [Locker.Window], which is 5 s by default:
+// [Locker.Run] with [At] is given the time at which a run is due. Over all machines each due time is
+// run at most once, also where a machine was suspended or stopped, or has a clock that is behind. No
+// due time is left out while a machine is awake that can reach the masters. The rule has one number,
+// the window: half of [redlock.WithMaxTTL], 5 s by default.
 //
-//   - A run begins within the window after its due time, by the clock of the machine. After that it
-//     is refused with [ErrLate].
-//   - The masters keep a record of each due time that was run, for about twice the window, also after
-//     the process has died. So the clocks of two machines may differ by nearly a window: by 4.8 s.
+//   - A run begins within the window after its due time, by the clock of the machine. After that the
+//     machine refuses the run with [ErrLate].
+//   - The masters keep a record of each due time that was run for a whole MaxTTL, also after the process
+//     has died. So the clocks of two machines may differ by nearly a window: by 4.8 s.
 //
 // The job also runs on one machine at a time, by a lock of its own, but only during the validity of
 // its lease. A run that was paused can go on after its lease has ended, beside the run of the next
@@ -26,8 +26,8 @@
 //
 // # Schedulers
 //
-// [Locker.RunAt] fits every scheduler. A scheduler that does not tell which run is due has a [Schedule], from
-// which [Due] finds it. A scheduler that takes locks itself gets them from [Locker.LockAt], by an
+// Run fits every scheduler. A scheduler that does not tell which run is due has a [Schedule], from
+// which [Due] finds it. A scheduler that takes locks itself gets them from [Locker.Lock], by an
 // adapter of a few lines: the examples have one for gocron and one for robfig/cron. The package
 // imports no scheduler, so that it adds no dependency.
 package jobs
@@ -59,8 +59,8 @@ const (
 	quarantines = 2 // that the lock of one run waits for: a master may lose its data once more meanwhile
 )
 
-// ErrLate is matched by the error of a run that did not begin within [Locker.Window] after its due
-// time. Another machine may have made the run. [redlock.Reason] returns "too_late".
+// ErrLate is matched by the error of a run that did not begin within half of [redlock.WithMaxTTL]
+// after its due time. Another machine may have made the run. [redlock.Reason] returns "too_late".
 var ErrLate error = tooLate{}
 
 type tooLate struct{}
@@ -83,8 +83,7 @@ type Locker struct {
 // the job runs, however long that takes. [redlock.Locker.Close] waits for 10 s for a run. If the
 // process crashes, the lock of the job stays for the rest of its TTL, and due times are left out
 // until then. With [redlock.WithoutRenewal] or [redlock.WithMaxHold] a run that takes longer than
-// the lease loses it. [redlock.WithMinHold] counts for [Locker.Run], [Locker.Lock] and
-// [Locker.RunWithPermit] alone.
+// the lease loses it. [redlock.WithMinHold] has no effect on a run with a due time.
 //
 // A run that is due while masters are in quarantine waits for them, for two quarantines at most,
 // which is 20.6 s by default, or for the value of [redlock.WithQuarantineWait] in opts. Without
@@ -134,14 +133,10 @@ func named(name string, err error) error {
 	return configError(name + ": " + strings.TrimPrefix(text, "TryLock: "))
 }
 
-// Window returns how long after its due time a run may begin: half of [redlock.WithMaxTTL], which is
-// 5 s by default. All machines must have the same.
-//
-// The masters keep the record of a run for a whole MaxTTL from when it begins, whatever becomes of
-// the process. A machine that comes later than the window refuses the run by its own clock. The other
-// half, less what clocks run apart in that time, is for the difference between the clocks of two
-// machines.
-func (l *Locker) Window() time.Duration { return l.made().settings.MaxTTL / 2 }
+// window is how long after its due time a run may begin. The masters keep the record of a run for twice as
+// long from when the run begins. The other half, less what clocks run apart in that time, is for the
+// difference between the clocks of two machines.
+func (l *Locker) window() time.Duration { return l.settings.MaxTTL / 2 }
 
 // Schedule has the due times of a job. All machines must have the same: a time of day needs the same
 // time zone everywhere. A Schedule of robfig/cron is one, except that of an interval ("@every"): it
@@ -170,7 +165,7 @@ func (e Every) Next(after time.Time) time.Time {
 // now is in the time zone in which the scheduler counts: a Schedule of robfig/cron takes a time of day in
 // the zone of the time that it is given.
 //
-// Due looks back for ten years. It returns the zero Time, which RunAt refuses, if nothing was due, if s
+// Due looks back for ten years. It returns the zero Time, which Run refuses, if nothing was due, if s
 // is nil, or if a time that Next returns is not after the one that Next was given. It also does so if
 // the times depend on when Next is called, as those of "@every 5m" in cron: two machines would have
 // different ones. Those of "@every 1s" do not. [Every] is the schedule of an interval.
@@ -197,116 +192,126 @@ func Due(s Schedule, now time.Time) (due time.Time) {
 	return due
 }
 
-// RunAt makes the run of a job that is due at a time, on one machine. Every machine calls RunAt for
-// every due time, with the same name and the same time, to the millisecond. The name of the job is a
-// resource, see [redlock.Locker.Lock], and so is the name with "@" and the due time in
-// milliseconds behind it: the record of the run.
+// Option says how [Locker.Run] and [Locker.Lock] make a run: [At] and [Permits]. Of two options of a kind
+// the last one counts.
+type Option interface{ apply(*call) }
+
+type option func(*call)
+
+func (o option) apply(c *call) { o(c) }
+
+// At makes the run that is due at a time: no other machine makes a run of the job for the same time, to the
+// millisecond. Every machine gives every due time.
 //
-// RunAt waits for the due time if the machine's clock is not there yet, for a window at most. It
-// calls run if no machine has made the run, and the former run is over. It does nothing, and returns
-// nil, if another machine has the run, or if the former run is still under way: the errors of
-// [Locker.LockAt] that match [redlock.ErrTaken]. Otherwise, if this machine did not get the run,
-// RunAt returns the error of LockAt.
-//
-// The context of run ends with ctx, with the lease or by [redlock.Locker.Close], whichever is first.
-// When run returns or panics, the lock ends as by [Lock.Unlock]. RunAt returns the error of run,
-// joined with the error of [redlock.Lease.Unlock]: it matches [redlock.ErrNotHeld] if the lease was
-// lost before run returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release. A nil run
-// gives an error that matches [redlock.ErrConfig].
-//
-// An error that keeps a job from running is logged, see [Locker.Lock]; so is a lost lease.
-func (l *Locker) RunAt(ctx context.Context, job string, due time.Time, run func(ctx context.Context, lease *redlock.Lease) error) error {
-	return l.run(ctx, "RunAt", run, func() (*Lock, error) { return l.lockAt(ctx, "RunAt", job, due) })
+// The call waits for the due time if the machine's clock is not there yet, for a window at most. The
+// resource of the record is the name of the job with "@" and the due time in milliseconds behind it.
+// The error matches [ErrLate] if the run is more than the window late, and [redlock.ErrConfig] if due is
+// zero, or is more than the window ahead of the machine's clock.
+func At(due time.Time) Option { return option(func(c *call) { c.due, c.timed = due, true }) }
+
+// Permits lets up to n machines run the job at a time, from 1 to [semaphore.MaxPermits]. With [At] each due time is
+// run at most n times. All machines must give the same number. The lease of a run is that of one permit
+// of the [semaphore.Semaphore] that has the name of the job.
+func Permits(n int) Option { return option(func(c *call) { c.permits, c.limited = n, true }) }
+
+// call is a call of Run or Lock under way.
+type call struct {
+	*Locker
+	name, job string // of the method, and of the job
+
+	timed   bool // by At
+	due     time.Time
+	limited bool // by Permits
+	permits int
 }
 
-// LockAt takes the lock of a job for the run that is due at a time, as [Locker.RunAt] does, for a
-// scheduler that calls the job itself and Unlock then. With the lock the run counts as made.
-//
-// The errors are those of [Locker.Lock]. The error also matches [ErrLate] if the run is more than
-// the window late, and [redlock.ErrConfig] if due is zero, or is more than the window ahead of the
-// machine's clock. After an error no run has been made by this call. If the error does not match
-// ErrTaken, another machine can still make the run.
-func (l *Locker) LockAt(ctx context.Context, job string, due time.Time) (*Lock, error) {
-	return l.lockAt(ctx, "LockAt", job, due)
-}
-
-func (l *Locker) lockAt(ctx context.Context, name, job string, due time.Time) (*Lock, error) {
-	l.made()
-	lease, err := at(ctx, l, name, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
-		return l.locker.TryLock(ctx, record, opts...)
-	}, func(opts []redlock.LockOption) (*redlock.Lease, error) { return l.locker.TryLock(ctx, job, opts...) })
-	return l.lock(ctx, lease, err)
-}
-
-// RunWithPermitAt is [Locker.RunAt] for a job that may run on several machines at a time: each due
-// time is run at most permits times, see [Locker.RunWithPermit].
-func (l *Locker) RunWithPermitAt(ctx context.Context, job string, due time.Time, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
-	acquire := func(of string, opts []redlock.LockOption) (*semaphore.Lease, error) {
-		permitsOf, err := semaphore.New(l.locker, of, permits, opts...)
-		if err != nil {
-			return nil, err
-		}
-		return permitsOf.TryAcquire(ctx, 1)
+// take takes the lock of a run.
+func (l *Locker) take(ctx context.Context, name, job string, opts []Option) (*Lock, error) {
+	c := &call{Locker: l.made(), name: name, job: job}
+	lease, err := c.lock(ctx, opts)
+	if l.note(ctx, job, err); err != nil {
+		return nil, err
 	}
-	const name = "RunWithPermitAt"
-	return l.runWithPermit(ctx, name, job, run, func() (*semaphore.Lease, error) {
-		if _, err := semaphore.New(l.locker, job, permits, l.opts...); err != nil { // before the wait for the due time
-			return nil, named(name, err)
-		}
-		return at(ctx, l, name, job, due, func(record string, opts []redlock.LockOption) (*redlock.Lease, error) {
-			lease, err := acquire(record, opts)
-			if err != nil {
-				return nil, err
-			}
-			return lease.Parts()[0], nil
-		}, func(opts []redlock.LockOption) (*semaphore.Lease, error) { return acquire(job, opts) })
-	})
+	_, over := lease.Within(ctx)
+	return &Lock{Lease: lease, of: l, job: job, over: over}, nil
 }
 
-// at takes the record of a run, by claim, and then the lock of the job, by take. Only then does it leave
-// the record to the masters: without the lock it gives the record back. If the process dies in between,
-// the record stays, and the run is left out.
-func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Locker, name, job string, due time.Time,
-	claim func(record string, opts []redlock.LockOption) (*redlock.Lease, error), take func(opts []redlock.LockOption) (L, error)) (none L, err error) {
-	defer func() {
-		if errors.Is(err, redlock.ErrConfig) { // no machine makes the run, and schedulers drop the error
-			l.note(ctx, job, err)
+func (c *call) lock(ctx context.Context, opts []Option) (*redlock.Lease, error) {
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, configError(c.name + ": an option is nil")
 		}
-	}()
+		opt.apply(c)
+	}
+	if c.timed {
+		return c.lockAt(ctx)
+	}
+	return c.lockNow(ctx)
+}
+
+// attempt asks once for the lock of a resource, or for one of its permits.
+func (c *call) attempt(ctx context.Context, resource string, opts []redlock.LockOption) (*redlock.Lease, error) {
+	if !c.limited {
+		lease, err := c.locker.TryLock(ctx, resource, opts...)
+		return lease, named(c.name, err)
+	}
+	permits, err := semaphore.New(c.locker, resource, c.permits, opts...)
+	if err != nil {
+		return nil, named(c.name, err)
+	}
+	lease, err := permits.TryAcquire(ctx, 1)
+	if err != nil {
+		return nil, named(c.name, err)
+	}
+	return lease.Parts()[0], nil
+}
+
+// check returns the error that attempt would have for a resource that cannot be locked.
+func (c *call) check(resource string) error {
+	if !c.limited {
+		return inside.Of(c.locker).CheckResource("jobs: "+c.name, resource)
+	}
+	_, err := semaphore.New(c.locker, resource, c.permits, c.opts...)
+	return named(c.name, err)
+}
+
+// lockAt takes the record of a run, and then the lock of the job. Only then does it leave the record to the
+// masters: without the lock it gives the record back. If the process dies in between, the record stays, and
+// the run is left out.
+func (c *call) lockAt(ctx context.Context) (*redlock.Lease, error) {
 	if ctx == nil {
-		return none, configError(name + ": ctx is nil")
+		return nil, configError(c.name + ": ctx is nil")
 	}
-	due = due.Round(0) // the monotonic clock stands still while the machine is suspended
-	early, record := due.Sub(l.now()), job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
-	of := inside.Of(l.locker)
-	switch err := cmp.Or(of.CheckResource("jobs: "+name, job), of.CheckResource("jobs: "+name, record)); {
+	due := c.due.Round(0) // the monotonic clock stands still while the machine is suspended
+	early, record := due.Sub(c.now()), c.job+"@"+strconv.FormatInt(due.UnixMilli(), 10)
+	switch err := cmp.Or(c.check(c.job), c.check(record)); {
 	case err != nil:
-		return none, err
-	case due.IsZero() || early > l.Window():
-		return none, configError(name + ": due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + l.Window().String())
+		return nil, err
+	case due.IsZero() || early > c.window():
+		return nil, configError(c.name + ": due at " + due.Format(time.RFC3339Nano) + ": is zero, or further ahead of the machine's clock than " + c.window().String())
 	case early > 0:
-		l.sleep(ctx, early) // the first request finds out whether ctx or the Locker has ended
+		c.sleep(ctx, early) // the first request finds out whether ctx or the Locker has ended
 	}
-	keep := slices.Concat(l.opts, []redlock.LockOption{
-		redlock.WithTTL(l.settings.MaxTTL), redlock.WithoutRenewal(), redlock.WithMaxHold(math.MaxInt64), redlock.WithMinHold(0)})
+	keep := slices.Concat(c.opts, []redlock.LockOption{
+		redlock.WithTTL(c.settings.MaxTTL), redlock.WithoutRenewal(), redlock.WithMaxHold(math.MaxInt64), redlock.WithMinHold(0)})
 	var wait, waited, voteless time.Duration // voteless: of wait, for which no machine can get the record
-	recorded, err := try(ctx, l, job, longestTry, func() (*redlock.Lease, error) {
+	recorded, err := c.try(ctx, longestTry, func() (*redlock.Lease, error) {
 		for {
-			if err := l.late(due, waited); err != nil {
+			if err := c.late(due, waited); err != nil {
 				return nil, err
 			}
 			began := time.Now()
-			lease, err := claim(record, append(keep, redlock.WithQuarantineWait(wait)))
+			lease, err := c.attempt(ctx, record, append(keep, redlock.WithQuarantineWait(wait)))
 			waited += min(time.Since(began), voteless)
 			var verdict *redlock.QuorumError
-			switch refused := errors.As(err, &verdict) && l.settings.QuarantineWait > 0; {
+			switch refused := errors.As(err, &verdict) && c.settings.QuarantineWait > 0; {
 			case err == nil:
-				if err := l.late(due, waited); err != nil { // the record of an earlier run can be over by now
+				if err := c.late(due, waited); err != nil { // the record of an earlier run can be over by now
 					_ = lease.Unlock(ctx)
 					return nil, err
 				}
 				return lease, nil
-			case refused && errors.Is(err, redlock.ErrQuarantine) && verdict.VotesIn() > 0 && l.mayWait(ctx, waited, verdict.VotesIn()):
+			case refused && errors.Is(err, redlock.ErrQuarantine) && verdict.VotesIn() > 0 && c.mayWait(ctx, waited, verdict.VotesIn()):
 				voteless = verdict.VotesIn()
 			case refused && errors.Is(err, redlock.ErrTaken) && wait == 0 && slices.ContainsFunc(verdict.Masters, quarantined):
 				voteless = 0 // TryLock looks again whether it was a holder that refused it
@@ -318,17 +323,18 @@ func at[L interface{ Unlock(context.Context) error }](ctx context.Context, l *Lo
 		}
 	})
 	if err != nil {
-		return none, err
+		return nil, err
 	}
-	lease, err := try(ctx, l, job, longestTry, func() (L, error) { return take(append(slices.Clip(l.opts), redlock.WithMinHold(0))) })
+	lease, err := c.try(ctx, longestTry, func() (*redlock.Lease, error) {
+		return c.attempt(ctx, c.job, append(slices.Clip(c.opts), redlock.WithMinHold(0)))
+	})
 	if err != nil {
 		_ = recorded.Unlock(ctx)
-		return none, err
+		return nil, err
 	}
 	if _, err := recorded.Detach(); err != nil { // another machine may have the record by now
 		_ = lease.Unlock(ctx)
-		l.note(ctx, job, err)
-		return none, fmt.Errorf("jobs: %w: the record of the run: %w", redlock.ErrNotAcquired, err)
+		return nil, fmt.Errorf("jobs: %w: the record of the run: %w", redlock.ErrNotAcquired, err)
 	}
 	return lease, nil
 }
@@ -344,25 +350,33 @@ func quarantined(m *redlock.MasterError) bool { return m.Quarantine > 0 }
 // late returns an error if it is too late for the run that is due at a time. That the run waited for masters
 // in quarantine does not count.
 func (l *Locker) late(due time.Time, waited time.Duration) error {
-	if now := l.now().Round(0); now.Sub(due)-waited > l.Window() { // which is the largest Duration after centuries
+	if now := l.now().Round(0); now.Sub(due)-waited > l.window() { // which is the largest Duration after centuries
 		return fmt.Errorf("jobs: %w: %w: due at %s, and the clock of this machine has %s: more than %v later",
-			redlock.ErrNotAcquired, ErrLate, due.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano), l.Window())
+			redlock.ErrNotAcquired, ErrLate, due.Format(time.RFC3339Nano), now.Format(time.RFC3339Nano), l.window())
 	}
 	return nil
 }
 
-// Run is [Locker.RunAt] for work that has no due time: it calls run if no machine has the lock of
-// the job. The runs of a schedule need RunAt: with Run a machine that comes late makes a run once
-// more, or has the lock when the next run is due, so that all machines leave that one out.
-func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error) error {
-	return l.run(ctx, "Run", run, func() (*Lock, error) { return l.lockNow(ctx, "Run", job) })
-}
-
-func (l *Locker) run(ctx context.Context, name string, run func(ctx context.Context, lease *redlock.Lease) error, take func() (*Lock, error)) (err error) {
-	if run == nil {
-		return configError(name + ": run is nil")
+// Run calls run on one machine of those that call Run for the job: with [At], for a due time, and otherwise
+// while no machine has the lock of the job. The name of the job is a resource, see
+// [redlock.Locker.Lock].
+//
+// The runs of a schedule need [At]: without, a machine that comes late makes a run once more, or has the
+// lock when the next run is due, so that all machines leave that one out.
+//
+// Run does nothing, and returns nil, if another machine has made the run or has the lock: the errors of
+// [Locker.Lock] that match [redlock.ErrTaken]. If this machine did not get the run for another reason, Run
+// returns the error of Lock. A nil run gives an error that matches [redlock.ErrConfig].
+//
+// The context of run ends with ctx, with the lease or by [redlock.Locker.Close], whichever is first.
+// When run returns or panics, the lock ends as by [Lock.Unlock]. Run returns the error of run,
+// joined with the error of Unlock, which matches [redlock.ErrNotHeld] if the lease was
+// lost before run returned, and [redlock.ErrNoQuorum] if no quorum confirmed the release.
+func (l *Locker) Run(ctx context.Context, job string, run func(ctx context.Context, lease *redlock.Lease) error, opts ...Option) (err error) {
+	if l.made(); run == nil {
+		return configError("Run: run is nil")
 	}
-	lock, err := take()
+	lock, err := l.take(ctx, "Run", job, opts)
 	switch {
 	case errors.Is(err, redlock.ErrTaken):
 		return nil
@@ -379,108 +393,46 @@ func (l *Locker) run(ctx context.Context, name string, run func(ctx context.Cont
 	return run(runCtx, lock.Lease)
 }
 
-// Lock takes the lock of a job, without a due time: see [Locker.Run]. The name of the job is the
-// resource. Lock does not wait for another holder. It waits for masters in quarantine, see [New].
-// While masters do not answer, or some of them still grant, it tries again for half a second, or for
+// Lock takes the lock of a job for a run, for a scheduler that calls the job itself and Unlock then. With
+// the lock the run counts as made. Such a scheduler gives the job a context of its own, which does not end
+// when the lease is lost: use [Locker.Run] for a job that has to know. [redlock.Locker.Close] keeps the
+// lock until Unlock, for 10 s at most.
+//
+// Lock does not wait for another holder. It waits for masters in quarantine, see [New]. While
+// masters do not answer, or some of them still grant, it tries again for half a second, or without [At] for
 // half of the minimum hold if that is shorter.
 //
-// The errors are those of [redlock.Locker.TryLock]. An error that matches [redlock.ErrTaken] is no
-// alarm. Any other error is logged, see [redlock.WithLogger]: once per job, until a run of the job
-// gets its lock again, or a quorum of the masters has it for another machine.
-//
-// A scheduler gives the job a context of its own, which does not end when the lease is lost. Use
-// [Locker.RunAt] for a job that has to know. [redlock.Locker.Close] keeps the lock until Unlock, for
-// 10 s at most.
-func (l *Locker) Lock(ctx context.Context, job string) (*Lock, error) {
-	return l.lockNow(ctx, "Lock", job)
+// The errors are those of [redlock.Locker.TryLock] and of the options. After an error this call has made no
+// run. An error that matches [redlock.ErrTaken] is no alarm. After any other error another machine can still
+// make the run. That error is logged, see [redlock.WithLogger]: once per job, until a run of the job gets its
+// lock again, or a quorum of the masters has it for another machine.
+func (l *Locker) Lock(ctx context.Context, job string, opts ...Option) (*Lock, error) {
+	return l.take(ctx, "Lock", job, opts)
 }
 
-func (l *Locker) lockNow(ctx context.Context, name, job string) (*Lock, error) {
-	l.made()
-	lease, err := try(ctx, l, job, l.limit(), func() (*redlock.Lease, error) {
-		lease, err := l.locker.TryLock(ctx, job, l.opts...)
-		return lease, named(name, err)
-	})
-	return l.lock(ctx, lease, err)
-}
-
-func (l *Locker) lock(ctx context.Context, lease *redlock.Lease, err error) (*Lock, error) {
-	if err != nil {
-		return nil, err
+// lockNow takes the lock of the job.
+func (c *call) lockNow(ctx context.Context) (*redlock.Lease, error) {
+	limit := longestTry
+	if hold := c.settings.MinHold; hold > 0 {
+		limit = min(limit, hold/2) // or the run of another machine could be over
 	}
-	_, over := lease.Within(ctx)
-	return &Lock{Lease: lease, of: l, over: over}, nil
-}
-
-// limit returns how long to try for a lock without a due time.
-func (l *Locker) limit() time.Duration {
-	if hold := l.settings.MinHold; hold > 0 {
-		return min(longestTry, hold/2) // or the run of another machine could be over
-	}
-	return longestTry
-}
-
-// RunWithPermit is [Locker.Run] for a job that may run on several machines at a time: on at most
-// permits of them, from 1 to [semaphore.MaxPermits]. All machines must give the same number. The
-// run gets one permit of the [semaphore.Semaphore] that has the name of the job.
-func (l *Locker) RunWithPermit(ctx context.Context, job string, permits int, run func(ctx context.Context, lease *semaphore.Lease) error) error {
-	const name = "RunWithPermit"
-	return l.runWithPermit(ctx, name, job, run, func() (*semaphore.Lease, error) {
-		permitsOf, err := semaphore.New(l.locker, job, permits, l.opts...)
-		if err != nil {
-			return nil, named(name, err)
-		}
-		return try(ctx, l, job, l.limit(), func() (*semaphore.Lease, error) {
-			lease, err := permitsOf.TryAcquire(ctx, 1)
-			return lease, named(name, err)
-		})
-	})
-}
-
-func (l *Locker) runWithPermit(ctx context.Context, name, job string, run func(ctx context.Context, lease *semaphore.Lease) error, take func() (*semaphore.Lease, error)) (err error) {
-	l.made()
-	if run == nil {
-		return configError(name + ": run is nil")
-	}
-	lease, err := take()
-	switch {
-	case errors.Is(err, redlock.ErrTaken):
-		return nil
-	case err != nil:
-		l.note(ctx, job, err)
-		return err
-	}
-	for _, part := range lease.Parts() { // Close waits for work under these
-		_, over := part.Within(ctx)
-		defer over()
-	}
-	defer func() {
-		if unlockErr := l.ended(job, lease.Unlock(ctx)); unlockErr != nil {
-			err = errors.Join(err, unlockErr)
-		}
-	}()
-	runCtx, cancel := lease.Within(ctx)
-	defer cancel()
-	return run(runCtx, lease)
+	return c.try(ctx, limit, func() (*redlock.Lease, error) { return c.attempt(ctx, c.job, c.opts) })
 }
 
 // try calls get until it returns a lease, another try makes no sense, or the tries have taken limit.
-func try[L any](ctx context.Context, l *Locker, job string, limit time.Duration, get func() (L, error)) (none L, err error) {
+func (c *call) try(ctx context.Context, limit time.Duration, get func() (*redlock.Lease, error)) (*redlock.Lease, error) {
 	began := time.Now()
 	for tries := 1; ; tries++ {
 		start := time.Now()
 		lease, err := get()
 		if err == nil {
-			l.note(ctx, job, nil)
 			return lease, nil
 		}
 		if took := time.Since(start); took > longestTry { // it waited for masters in quarantine
 			began = began.Add(took)
 		}
-		d := pause(tries)
-		if !worthwhile(err) || time.Since(began)+d > limit || !l.sleep(ctx, d) {
-			l.note(ctx, job, err)
-			return none, err
+		if d := pause(tries); !worthwhile(err) || time.Since(began)+d > limit || !c.sleep(ctx, d) {
+			return nil, err
 		}
 	}
 }
@@ -545,10 +497,11 @@ func (l *Locker) note(ctx context.Context, job string, err error) {
 	}
 }
 
-// Lock is the lock of one run of a job, from [Locker.LockAt] or [Locker.Lock].
+// Lock is the lock of one run of a job, from [Locker.Lock].
 type Lock struct {
 	*redlock.Lease
 	of   *Locker
+	job  string
 	over func() // of the run: Close waits for that
 }
 
@@ -564,7 +517,7 @@ func (l *Lock) Unlock(ctx context.Context) error {
 	if ctx != nil {
 		defer l.over()
 	}
-	return l.of.ended(l.Resource(), l.Lease.Unlock(ctx))
+	return l.of.ended(l.job, l.Lease.Unlock(ctx))
 }
 
 // ended logs the error of the Unlock of a job, if the job may not have been alone, and returns it.

@@ -16,7 +16,6 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
-	"github.com/d0720281/redlock/semaphore"
 )
 
 func newLocker(t testing.TB, l *redlock.Locker, minHold time.Duration, opts ...redlock.LockOption) *jobs.Locker {
@@ -146,7 +145,6 @@ func TestBadArguments(outer *testing.T) {
 		"Run without a name":                do(t.Context(), ""),
 		"Run with a name of the library":    do(t.Context(), "r~queue"),
 		"Run without a job":                 newLocker(t, l, 0).Run(t.Context(), "r", nil),
-		"RunWithPermit without a job":       newLocker(t, l, 0).RunWithPermit(t.Context(), "r", 1, nil),
 	} {
 		locktest.WantMatch(t, name, err, []error{redlock.ErrConfig}, redlock.ErrNotAcquired)
 	}
@@ -175,9 +173,9 @@ func TestVirtualOptions(t *testing.T) {
 				return j.Run(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error { return work(ctx, lease) })
 			})
 		}},
-		"RunWithPermit": {"r~1", func(t *testing.T, j *jobs.Locker, h *locktest.Held) error {
+		"Run with a permit": {"r~1", func(t *testing.T, j *jobs.Locker, h *locktest.Held) error {
 			return h.Run(t, func(work func(context.Context, locktest.HeldLease) error) error {
-				return j.RunWithPermit(t.Context(), "r", 1, func(ctx context.Context, lease *semaphore.Lease) error { return work(ctx, lease) })
+				return j.Run(t.Context(), "r", func(ctx context.Context, lease *redlock.Lease) error { return work(ctx, lease) }, jobs.Permits(1))
 			})
 		}},
 	} {

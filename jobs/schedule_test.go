@@ -14,7 +14,6 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/jobs"
-	"github.com/d0720281/redlock/semaphore"
 )
 
 // machine has a scheduler. Its clock is ahead of the others by ahead, which is negative for a clock that is
@@ -51,15 +50,17 @@ type schedule struct {
 	excused map[time.Time]bool // another run was under way, or the machine died during the run
 }
 
+const window = redlock.DefaultMaxTTL / 2
+
 // call is how a scheduler has a job run.
 type call func(j *jobs.Locker, job string, due time.Time, run func()) error
 
 func runAt(j *jobs.Locker, job string, due time.Time, run func()) error {
-	return j.RunAt(context.Background(), job, due, func(context.Context, *redlock.Lease) error { run(); return nil })
+	return j.Run(context.Background(), job, func(context.Context, *redlock.Lease) error { run(); return nil }, jobs.At(due))
 }
 
-func runWithPermitAt(j *jobs.Locker, job string, due time.Time, run func()) error {
-	return j.RunWithPermitAt(context.Background(), job, due, 1, func(context.Context, *semaphore.Lease) error { run(); return nil })
+func runAtWithPermit(j *jobs.Locker, job string, due time.Time, run func()) error {
+	return j.Run(context.Background(), job, func(context.Context, *redlock.Lease) error { run(); return nil }, jobs.At(due), jobs.Permits(1))
 }
 
 // runWithoutDue is the negative control: the lock of the job, with a minimum hold.
@@ -96,7 +97,7 @@ func (s *schedule) follow(m *machine, do call) {
 			switch dead := !time.Now().Before(m.dies); {
 			case dead || busy || begun != s.begun:
 				s.excused[due] = true
-			case late <= m.jobs.Window() && !errors.Is(err, jobs.ErrLate):
+			case late <= window && !errors.Is(err, jobs.ErrLate):
 				s.asked[due] = true
 			}
 		})
@@ -190,8 +191,8 @@ func TestVirtualSchedules(t *testing.T) {
 		seeds   int
 		control bool
 	}{
-		"RunAt":                   {do: runAt, seeds: redistest.Rounds(1, 50)},
-		"RunWithPermitAt":         {do: runWithPermitAt, seeds: redistest.Rounds(1, 5)},
+		"At":                      {do: runAt, seeds: redistest.Rounds(1, 50)},
+		"At and Permits":          {do: runAtWithPermit, seeds: redistest.Rounds(1, 5)},
 		"control: the lock alone": {do: runWithoutDue, hold: time.Second, seeds: 10, control: true},
 	} {
 		t.Run(name, func(t *testing.T) {

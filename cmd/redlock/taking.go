@@ -156,7 +156,7 @@ func (t *taking) attempt(ctx context.Context, locker *redlock.Locker, opts []red
 		if err != nil {
 			return nil, err
 		}
-		lock, err := j.LockAt(ctx, t.keys[0], t.due)
+		lock, err := j.Lock(ctx, t.keys[0], jobs.At(t.due))
 		return orNone(dueRun{lock}, err)
 	case t.permits > 0:
 		s, err := semaphore.New(locker, t.keys[0], t.permits, opts...)

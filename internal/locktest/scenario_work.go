@@ -28,7 +28,7 @@ import (
 //	D = a.do [WORDS]              Do, whose function returns at "D.returns"; with winds=T so long after the end of its context
 //	L = a.several c b:shared      several.Lock, with P = L.part b; also tryseveral and doseveral
 //	S = a.semaphore 4 [WORDS]     then X = S.acquire 2, with P = X.part 1, and D = S.do 2
-//	J = a.jobs [WORDS]            then L = J.lock, D = J.run and D = J.runwithpermit permits=2; with due=T for a due time
+//	J = a.jobs [WORDS]            then L = J.lock and D = J.run; with due=T for a due time, and permits=2
 //	E = a.campaign [WORDS]        an Elector: E.leads waits for its next term, whose lease is E/1, then E/2; E.term for its end
 //	start                         then "until T" sleeps until T from there, as count "at T", "by T" and "from T" behind "->"
 
@@ -490,43 +490,27 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		none(rest)
 		j, err := jobs.New(l, opts...)
 		p.things[as] = thing{}
-		for name, call := range map[string]func(ctx context.Context, k *work, job string, due time.Time, permits int, do func(context.Context, lasting) error) error{
-			"lock": func(ctx context.Context, k *work, job string, due time.Time, _ int, _ func(context.Context, lasting) error) (err error) {
-				var lock *jobs.Lock
-				if due.IsZero() {
-					lock, err = j.Lock(ctx, job)
-				} else {
-					lock, err = j.LockAt(ctx, job, due)
-				}
+		for name, call := range map[string]func(ctx context.Context, k *work, job string, do func(context.Context, lasting) error, opts ...jobs.Option) error{
+			"lock": func(ctx context.Context, k *work, job string, _ func(context.Context, lasting) error, opts ...jobs.Option) error {
+				lock, err := j.Lock(ctx, job, opts...)
 				if err == nil {
 					k.lasting = lock
 				}
 				return err
 			},
-			"run": func(ctx context.Context, _ *work, job string, due time.Time, _ int, do func(context.Context, lasting) error) error {
-				run := func(ctx context.Context, lease *redlock.Lease) error { return do(ctx, lease) }
-				if due.IsZero() {
-					return j.Run(ctx, job, run)
-				}
-				return j.RunAt(ctx, job, due, run)
-			},
-			"runwithpermit": func(ctx context.Context, _ *work, job string, due time.Time, permits int, do func(context.Context, lasting) error) error {
-				run := func(ctx context.Context, lease *semaphore.Lease) error { return do(ctx, lease) }
-				if due.IsZero() {
-					return j.RunWithPermit(ctx, job, permits, run)
-				}
-				return j.RunWithPermitAt(ctx, job, due, permits, run)
+			"run": func(ctx context.Context, _ *work, job string, do func(context.Context, lasting) error, opts ...jobs.Option) error {
+				return j.Run(ctx, job, func(ctx context.Context, lease *redlock.Lease) error { return do(ctx, lease) }, opts...)
 			},
 		} {
 			p.things[as][name] = func(as string, w []string) error { // [JOB] [due=T] [permits=N] [winds=T] [meanwhile]
 				k, _, rest := p.work(as, w)
-				job, due, permits, waits := "r", time.Time{}, 1, name != "lock"
+				job, opts, waits := "r", []jobs.Option(nil), name != "lock"
 				for _, word := range rest {
 					switch key, value, found := strings.Cut(word, "="); {
 					case key == "due":
-						due = p.mark.Add(duration(value))
+						opts = append(opts, jobs.At(p.mark.Add(duration(value))))
 					case key == "permits":
-						permits = number(value)
+						opts = append(opts, jobs.Permits(number(value)))
 					case word == "meanwhile":
 						waits = true
 					case found:
@@ -539,7 +523,7 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 				if !waits {
 					as = ""
 				}
-				return p.later(as, func() error { return call(ctx, k, job, due, permits, do) })
+				return p.later(as, func() error { return call(ctx, k, job, do, opts...) })
 			}
 		}
 		return err

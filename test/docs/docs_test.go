@@ -392,7 +392,7 @@ func TestAnswer(t *testing.T) {
 
 // docs/waiting.md has the same function.
 
-// serve serves until ctx ends, and runs what works in the background with it: Elector.Run, or what calls RunAt.
+// serve serves until ctx ends, and runs what works in the background with it: Elector.Run, or what calls Run of package jobs.
 // Then it ends all of them, so that none works on without its lock.
 func serve(ctx context.Context, ln net.Listener, server *http.Server, locker *redlock.Locker, background ...func(context.Context) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
@@ -461,12 +461,12 @@ func TestServiceEnds(outer *testing.T) {
 				})
 			},
 			func(ctx context.Context) error {
-				return locks.RunAt(ctx, "job", time.Now(), func(ctx context.Context, _ *redlock.Lease) error {
+				return locks.Run(ctx, "job", func(ctx context.Context, _ *redlock.Lease) error {
 					close(works)
 					<-ctx.Done()
 					ended <- "job"
 					return nil
-				})
+				}, jobs.At(time.Now()))
 			})
 	}()
 	answers := make(chan string, 2)

@@ -48,9 +48,9 @@ func sellOne(ctx context.Context, locker *redlock.Locker, store *redis.Client, i
 }
 
 func nightly(ctx context.Context, locks *jobs.Locker, due time.Time, work func(context.Context) error) error {
-	return locks.RunAt(ctx, "nightly", due, func(ctx context.Context, _ *redlock.Lease) error {
+	return locks.Run(ctx, "nightly", func(ctx context.Context, _ *redlock.Lease) error {
 		return work(ctx)
-	})
+	}, jobs.At(due))
 }
 
 func lead(ctx context.Context, locker *redlock.Locker, work func(context.Context) error) error {

@@ -50,5 +50,5 @@ func New(masters []*redis.Options, opts ...redlock.Option) (*Service, error) {
 
 // Report makes the run of the job that all machines have.
 func (s *Service) Report(ctx context.Context, due time.Time, write func(context.Context) error) error {
-	return s.Jobs.RunAt(ctx, "report", due, func(ctx context.Context, _ *redlock.Lease) error { return write(ctx) })
+	return s.Jobs.Run(ctx, "report", func(ctx context.Context, _ *redlock.Lease) error { return write(ctx) }, jobs.At(due))
 }

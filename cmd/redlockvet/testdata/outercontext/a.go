@@ -44,9 +44,9 @@ func with(ctx context.Context, l *redlock.Locker, e *election.Elector, j *jobs.L
 			defer cancel()
 			return work(short, 1)
 		}),
-		j.RunWithPermit(ctx, "a", 2, func(context.Context, *semaphore.Lease) error {
+		j.Run(ctx, "a", func(context.Context, *redlock.Lease) error {
 			return work(ctx, 1) // want `ctx is from outside`
-		}),
+		}, jobs.Permits(2)),
 		s.Do(ctx, 1, func(c context.Context, _ *semaphore.Lease) error {
 			g, _ := errgroup.WithContext(c)
 			g.Go(func() error { return work(ctx, 1) }) // want `ctx is from outside`

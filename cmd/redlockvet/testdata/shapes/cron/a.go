@@ -13,9 +13,9 @@ import (
 func report(ctx context.Context) error { return ctx.Err() }
 
 func nightly(ctx context.Context, locks *jobs.Locker) {
-	err := locks.RunAt(ctx, "nightly", jobs.Due(jobs.Every(time.Hour), time.Now()), func(context.Context, *redlock.Lease) error {
+	err := locks.Run(ctx, "nightly", func(context.Context, *redlock.Lease) error {
 		return report(ctx) // want `ctx is from outside`
-	})
+	}, jobs.At(jobs.Due(jobs.Every(time.Hour), time.Now())))
 	if err == jobs.ErrLate { // want `jobs.ErrLate is wrapped`
 		log.Print("late")
 	}
