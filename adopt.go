@@ -123,7 +123,7 @@ func (l *Locker) Adopt(ctx context.Context, h Handle, opts ...LockOption) (*Leas
 		g, err = f.adopt(ctx, lc)
 	}
 	if err != nil {
-		p.events.attemptFailed(line.Key{Resource: h.resource}, began, err)
+		p.events.attemptFailed(line.Key{Resource: h.resource}, began, err, nil)
 		return nil, err
 	}
 	return p.grantLease(ctx, g, nil, began).public(), nil

@@ -76,7 +76,11 @@ func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head
 		if f.Queued {
 			p.lines.Queued(f.line, f.queueNode)
 		}
-		p.events.attemptFailed(lc.key(resource), began, f.err)
+		var before error
+		if head != nil {
+			before = p.lines.Standing(head).Why
+		}
+		p.events.attemptFailed(lc.key(resource), began, f.err, before)
 	}
 	return g, f
 }

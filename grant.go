@@ -60,7 +60,6 @@ type call struct {
 	done   <-chan struct{} // of ctx
 	config lockConfig
 	began  time.Time
-	told   time.Duration   // for how long the call had waited when the log last said so
 	lease  *hold           // guarded by the mutex of the lines until the caller has left its line
 	refuse map[string]bool // of several resources, those whose keys hold something that is no lock
 }

@@ -36,8 +36,11 @@ type warning struct {
 
 // write logs an event. Of warnings that are alike, and of lines about a master that is up again, it
 // logs the first, and counts the others for [events.summarize]. It does not log a lost key of a
-// master whose quarantine it has just logged.
+// master whose quarantine it has just logged, nor an attempt that found out nothing new.
 func (e *events) write(ev Event) {
+	if ev.again {
+		return
+	}
 	if ev.Kind == EventKeyLost && e.logged[(Event{Kind: EventQuarantined, Master: ev.Master}).like()] != nil {
 		return
 	}
@@ -291,27 +294,30 @@ func (p *pool) noteRenewal(failed *QuorumError) {
 	})
 }
 
-// The log has that a call waits for a holder after firstWait, and then each minute.
-const firstWait = 10 * time.Second
+// The log has that a call waits for a holder after firstWait, and then of its line again after waitsAgain.
+const (
+	firstWait  = 10 * time.Second
+	waitsAgain = time.Minute
+)
 
 // waitsLong is called when the head of a line has waited for a while. A lease of the process itself may be that of the
 // call's own request, which would wait for ever.
 func (p *pool) waitsLong(resource string, c *caller) {
 	waited := time.Since(c.Call.began)
-	if waited < firstWait || c.Call.told > 0 && waited < c.Call.told+time.Minute {
+	if waited < firstWait {
 		return
 	}
-	last := p.lastVerdict(p.lines.Standing(c))
-	if last == nil || !errors.Is(last, ErrTaken) {
+	s := p.lines.Standing(c)
+	last := p.lastVerdict(s)
+	if last == nil || !errors.Is(last, ErrTaken) || !p.lines.Tell(c, waitsAgain) {
 		return
 	}
-	c.Call.told = waited
 	holder, left := last.Holder()
 	level, text := slog.LevelInfo, "a call waits for another holder"
 	if p.holds(resource) {
 		level, text = slog.LevelWarn, "a call waits for a lease of its own process"
 	}
-	p.events.log(level, text, "resource", resource, "waited", waited.Round(time.Second), "holder", holder, "key_ends_in", left)
+	p.events.log(level, text, "resource", resource, "waited", waited.Round(time.Second), "holder", holder, "key_ends_in", left, "processes_before", s.Before)
 }
 
 // holds reports whether the process has a lease of a resource.

@@ -42,6 +42,8 @@ type Event struct {
 	Count    int // of EventDropped
 
 	HandedOver bool // of EventAcquired: another caller of this process handed the lease over, and no master was asked
+
+	again bool // of a failed attempt: the one before it in its line failed for the same reason and holder
 }
 
 // EventKind is the kind of an [Event]. More kinds may be added.
@@ -271,23 +273,33 @@ func (e *events) acquired(le *hold, began time.Time) {
 	}
 }
 
-// attemptFailed reports an attempt that failed, and notAcquired a call.
-func (e *events) attemptFailed(key line.Key, began time.Time, err error) {
+// attemptFailed reports an attempt that failed, and notAcquired a call. before is why the attempt before it failed; nil
+// if there was none.
+func (e *events) attemptFailed(key line.Key, began time.Time, err, before error) {
 	kind := EventAttemptFailed
 	if errors.Is(err, ErrTaken) {
 		kind = EventTaken
 	}
-	e.failed(kind, key, began, err)
+	e.failed(kind, key, began, err, before)
 }
 
 func (e *events) notAcquired(key line.Key, began time.Time, err error) {
-	e.failed(EventNotAcquired, key, began, err)
+	e.failed(EventNotAcquired, key, began, err, nil)
 }
 
-func (e *events) failed(k EventKind, key line.Key, began time.Time, err error) {
+func (e *events) failed(k EventKind, key line.Key, began time.Time, err, before error) {
 	if e.wants(k) {
-		e.send(Event{Kind: k, Resource: key.Resource, Mode: modeOf(key.Shared), Elapsed: time.Since(began), Err: err})
+		again := before != nil && holderIn(err) == holderIn(before) && Reason(err) == Reason(before)
+		e.send(Event{Kind: k, Resource: key.Resource, Mode: modeOf(key.Shared), Elapsed: time.Since(began), Err: err, again: again})
 	}
+}
+
+// holderIn returns the label of the holder that the error of an attempt names.
+func holderIn(err error) (owner string) {
+	if e, ok := err.(*QuorumError); ok { // as conclude made it
+		owner, _ = e.Holder()
+	}
+	return owner
 }
 
 // round reports a round of renewal.

@@ -127,8 +127,8 @@ func allEvents(e *events, g *grant) {
 	now, a := time.Now(), nodeAt("a")
 	le := &hold{grant: g, since: now}
 	e.acquired(le, now)
-	e.attemptFailed(line.Key{Resource: "r"}, now, ErrTaken)
-	e.attemptFailed(line.Key{Resource: "r"}, now, ErrNoQuorum)
+	e.attemptFailed(line.Key{Resource: "r"}, now, ErrTaken, nil)
+	e.attemptFailed(line.Key{Resource: "r"}, now, ErrNoQuorum, nil)
 	e.notAcquired(line.Key{Resource: "r"}, now, ErrTaken)
 	e.round(EventExtended, g, nil)
 	e.round(EventExtendFailed, g, ErrNoQuorum)
@@ -187,8 +187,8 @@ func TestEventFields(t *testing.T) {
 		le := &hold{grant: g, fence: 1001, since: began}
 		e.acquired(le, began)
 		e.acquired(&hold{grant: g, fence: 1002, since: began, turn: 1}, now)
-		e.attemptFailed(line.Key{Resource: "r"}, began, oops)
-		e.attemptFailed(line.Key{Resource: "r", Shared: true}, began, ErrTaken)
+		e.attemptFailed(line.Key{Resource: "r"}, began, oops, nil)
+		e.attemptFailed(line.Key{Resource: "r", Shared: true}, began, ErrTaken, nil)
 		e.notAcquired(line.Key{Resource: "r"}, began, oops)
 		e.round(EventExtended, g, nil)
 		e.round(EventExtendFailed, g, oops)

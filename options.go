@@ -263,8 +263,11 @@ func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true
 //     one in 10 s; "more" has the number of the others.
 //   - Level Info: a quorum votes again after an outage that was logged, with its length; a master is
 //     up again, logged as seldom as a warning; another client has another list of masters that does
-//     not conflict; the number of masters is even.
-//   - Level Debug: every other [Event], but [EventExchange].
+//     not conflict; the number of masters is even; a Lock waits for another holder for 10 s, and then each minute:
+//     "holder" has its label, and "processes_before" how many processes come first. If the lease in its way is one of
+//     its own process, the level is Warn.
+//   - Level Debug: every other [Event], but [EventExchange], and but a failed attempt of a call that waits if the
+//     attempt before it failed for the same reason and holder.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)

@@ -48,6 +48,7 @@ type Line[H comparable, C any] struct {
 	contested   bool          // an attempt of the line had failed before the holder got the resource
 	attempts    int           // that the heads have made
 	began       time.Time     // of a line for any of several resources
+	told        time.Time     // when the log last said that the head waits
 
 	Attempts
 
@@ -68,6 +69,7 @@ type Attempts struct {
 	Number    int       // of the one of several resources to which the queue node has called
 	Polls     bool      // the process cannot be called
 	QueuedAt  int       // the node in whose queue the process is, or Nowhere
+	Before    int       // processes before this one in that queue, as the node last said
 	Outage    bool      // fewer nodes than a quorum were up: no attempt until a quorum is; the head looks at AskAt, and each OutageLook
 }
 
@@ -242,6 +244,7 @@ func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 // placed notes how many processes are before this one in the queue: they ask first when a key ends.
 // Of several resources the next end is not known.
 func (l *Line[H, C]) placed(before int, now time.Time) (wake *Caller[H, C]) {
+	l.Before = before
 	if l.key.Slot > 0 {
 		if l.Unheard = false; !l.Polls {
 			l.AskAt = now.Add(l.policy.patience(-1))

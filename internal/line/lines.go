@@ -345,6 +345,7 @@ type Standing struct {
 	Why    error // why the last attempt of its line failed; nil if none has
 	Behind bool  // the caller has waited for a lease of this process since
 	Queued bool  // the process is in the queue of a node
+	Before int   // processes before this one in that queue
 }
 
 // Standing returns what a caller has waited for so far.
@@ -352,7 +353,20 @@ func (ls *Lines[H, C]) Standing(c *Caller[H, C]) Standing {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	l := c.line
-	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere}
+	return Standing{Why: l.Why, Behind: l.Why == nil && c.behind, Queued: l.QueuedAt != Nowhere, Before: l.Before}
+}
+
+// Tell reports whether the log is to say that the head of a line waits: it has said so of no head of the line within
+// every.
+func (ls *Lines[H, C]) Tell(head *Caller[H, C], every time.Duration) bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	l, now := head.line, time.Now()
+	if !l.told.IsZero() && now.Sub(l.told) < every {
+		return false
+	}
+	l.told = now
+	return true
 }
 
 // WhyNot returns why the last attempt for a resource, or for any of several of that name, has failed;

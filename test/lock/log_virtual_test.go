@@ -2,6 +2,7 @@ package lock_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"log/slog"
 	"os"
@@ -76,6 +77,32 @@ func TestVirtualNights(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Level Debug has an attempt of a call that waits if it found out something new, and observers have each.
+func TestDebugOfAWaitingCall(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		holder, said, attempts := b.WarmLocker(), new(locktest.Records), 0
+		waiter := b.WarmLocker(redlock.WithLogger(slog.New(said)), redlock.WithObserver(func(ev redlock.Event) {
+			if ev.Kind == redlock.EventTaken {
+				attempts++
+			}
+		}))
+		first := b.Lock(holder, "r", redlock.WithOwner("first"))
+		next := b.WarmLocker(redlock.WithOwner("second"))
+		go func() { _, _ = next.Lock(t.Context(), "r") }()
+		time.Sleep(time.Second)
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { _, _ = waiter.Lock(ctx, "r") }()
+		time.Sleep(30 * time.Second)
+		b.Unlock(first)
+		time.Sleep(30 * time.Second)
+		cancel()
+		synctest.Wait()
+		if lines := said.With("taken by another holder"); len(lines) != 2 || attempts < 20 {
+			t.Errorf("%d lines and %d events, want one line for each holder: %v", len(lines), attempts, lines)
+		}
+	})
 }
 
 // A lease whose Lease was dropped without Unlock is renewed until Close: the log has its resource and its age, once.
