@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -183,6 +184,12 @@ func indented(steps []scenarioStep) (block, rest []scenarioStep) {
 	return slices.Clone(steps[:n]), steps[n:]
 }
 
+// numbers returns the numbers of nodes: 0,2.
+func (p *play) numbers(text string) []int {
+	list, _ := p.nodes([]string{text, "only"})
+	return list
+}
+
 func number(text string) int {
 	n, err := strconv.Atoi(text)
 	if err != nil {
@@ -204,6 +211,7 @@ type play struct {
 	fences  map[string]int64 // the last of some resources
 	mark    time.Time        // of start
 	acted   time.Time        // when the last act began
+	notes   map[string]string
 }
 
 type locker struct {
@@ -211,6 +219,9 @@ type locker struct {
 	*Uplink
 	clock *JumpClock
 	log   *Records
+
+	mu     sync.Mutex
+	events []redlock.Event // about clocks
 }
 
 // call is a call in a goroutine.
@@ -223,7 +234,7 @@ type call struct {
 
 // play returns the first fault.
 func (s scenario) play(b *Bubble) error {
-	p := &play{Bubble: b, lockers: map[string]*locker{}, leases: map[string]*redlock.Lease{}, calls: map[string]*call{}, things: map[string]thing{}, works: map[string]*work{}, fences: map[string]int64{}}
+	p := &play{Bubble: b, lockers: map[string]*locker{}, leases: map[string]*redlock.Lease{}, calls: map[string]*call{}, things: map[string]thing{}, works: map[string]*work{}, fences: map[string]int64{}, notes: map[string]string{}}
 	for _, step := range s.steps {
 		if err := catch(step.at+": "+strings.TrimSpace(step.text), func() { p.step(step.text) }); err != nil {
 			return err
@@ -486,7 +497,11 @@ func check(want string, took time.Duration, err error) {
 
 // holds checks a comparison.
 func holds[T cmp.Ordered](what string, got T, op string, want T) {
-	if !known(map[string]bool{"=": got == want, "!=": got != want, ">": got > want, ">=": got >= want, "<": got < want, "<=": got <= want}, op) {
+	if d, is := any(got).(time.Duration); is && op == "~" {
+		if away := d - any(want).(time.Duration); away.Abs() > nearly {
+			throw("%s: got %v, want about %v", what, got, want)
+		}
+	} else if !known(map[string]bool{"=": got == want, "!=": got != want, ">": got > want, ">=": got >= want, "<": got < want, "<=": got <= want}, op) {
 		throw("%s: got %v, want %s %v", what, got, op, want)
 	}
 }

@@ -426,6 +426,10 @@ var things = map[string]func(p *play, as string, l *redlock.Locker, w []string) 
 		return p.later(as, func() error { _, err := l.Extend(ctx, of.Handle()); return err })
 	},
 	"close": func(p *play, as string, l *redlock.Locker, _ []string) error { return p.later(as, l.Close) },
+	"break": func(p *play, as string, l *redlock.Locker, _ []string) error {
+		ctx := p.ctx
+		return p.later(as, func() error { _, err := admin.Break(ctx, l, "r"); return err })
+	},
 	"adopt": func(p *play, as string, l *redlock.Locker, w []string) error { // L [meanwhile]
 		k, opts, rest := p.work("", w)
 		ctx, former := p.ctx, known(p.leases, rest[0])

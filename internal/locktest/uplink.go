@@ -3,7 +3,9 @@ package locktest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -16,19 +18,47 @@ import (
 // Uplink connects one Locker to the nodes. When it is cut, no data passes any more, in either
 // direction, and no connection ends because of that.
 type Uplink struct {
-	Dead atomic.Bool
-	Mute atomic.Bool // a connection on which the Locker subscribes is closed
+	Dead   atomic.Bool
+	Mute   atomic.Bool     // a connection on which the Locker subscribes is closed
+	Behind []*virtual.Node // what the names of the nodes lead to, if not to these nodes
+	DB     []int           // the number of the database at each
 
-	mu   sync.Mutex
-	subs []*cutConn // connections on which the Locker has subscribed
+	mu    sync.Mutex
+	conns []*cutConn
+	lost  []string // names that lead nowhere
+}
+
+// Lose breaks the connections to the node of a name, and allows no others.
+func (u *Uplink) Lose(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.lost = append(u.lost, name)
+	for _, c := range u.conns {
+		if c.name == name {
+			_ = c.Close()
+		}
+	}
+}
+
+// Reach ends what Lose began.
+func (u *Uplink) Reach(name string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.lost = slices.DeleteFunc(u.lost, func(n string) bool { return n == name })
+}
+
+func (u *Uplink) isLost(name string) bool {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Contains(u.lost, name)
 }
 
 // Deafen stops all data on the present subscriptions.
 func (u *Uplink) Deafen() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, c := range u.subs {
-		c.dead.Store(true)
+	for _, c := range u.conns {
+		c.dead.Store(c.sub.Load())
 	}
 }
 
@@ -36,30 +66,40 @@ func (u *Uplink) Deafen() {
 func (u *Uplink) ResetSubscriptions() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	for _, c := range u.subs {
-		_ = c.Close()
+	for _, c := range u.conns {
+		if c.sub.Load() {
+			_ = c.Close()
+		}
 	}
-	u.subs = nil
 }
 
-func (u *Uplink) dialer(n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
+func (u *Uplink) dialer(name string, n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if u.Dead.Load() {
 			<-ctx.Done()
 			return nil, ctx.Err()
 		}
+		if u.isLost(name) {
+			return nil, errors.New("no route to host")
+		}
 		conn, err := n.Dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
 		}
-		return &cutConn{Conn: conn, up: u}, nil
+		c := &cutConn{Conn: conn, up: u, name: name}
+		u.mu.Lock()
+		defer u.mu.Unlock()
+		u.conns = append(u.conns, c)
+		return c, nil
 	}
 }
 
 type cutConn struct {
 	net.Conn
 	up   *Uplink
+	name string
 	dead atomic.Bool
+	sub  atomic.Bool // the Locker has subscribed on it
 }
 
 func (c *cutConn) isDead() bool { return c.dead.Load() || c.up.Dead.Load() }
@@ -82,9 +122,7 @@ func (c *cutConn) Write(p []byte) (int, error) {
 			_ = c.Close()
 			return 0, net.ErrClosed
 		}
-		c.up.mu.Lock()
-		c.up.subs = append(c.up.subs, c)
-		c.up.mu.Unlock()
+		c.sub.Store(true)
 	}
 	return c.Conn.Write(p)
 }
@@ -102,7 +140,14 @@ func ColdLockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker 
 	b.T.Helper()
 	masters := make([]*redis.Options, len(b.Nodes))
 	for i, n := range b.Nodes {
-		masters[i] = &redis.Options{Addr: n.Addr(), Dialer: u.dialer(n)}
+		masters[i] = &redis.Options{Addr: n.Addr()}
+		if u.DB != nil {
+			masters[i].DB = u.DB[i]
+		}
+		if u.Behind != nil {
+			n = u.Behind[i]
+		}
+		masters[i].Dialer = u.dialer(masters[i].Addr, n)
 	}
 	l, err := redlock.NewFromOptions(masters, opts...)
 	if err != nil {

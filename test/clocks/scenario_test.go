@@ -10,3 +10,4 @@ import (
 //
 // Source: ALGORITHM section 9.
 func TestClockScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/clocks.txt") }
+func TestWatchScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/watch.txt") }

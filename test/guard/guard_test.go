@@ -13,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
@@ -22,7 +21,6 @@ import (
 	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
-	"github.com/d0720281/redlock/internal/virtual"
 )
 
 // Real masters lose keys in every possible way, while a client holds a lease by them.
@@ -377,98 +375,6 @@ func TestGuardForgottenKey(outer *testing.T) {
 	}
 }
 
-// Source: ALGORITHM section 8, "First start of a deployment".
-func TestBootstrap(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartNew(t, 3)
-	l, other := locktest.Open(t, c.Addrs, forAges()...), locktest.Open(t, c.Addrs, forAges()...)
-	_, err := l.TryLock(t.Context(), "r")
-	for _, n := range wantRefusal(t, err).Masters {
-		if n.Quarantine > ages+ages/50+100*time.Millisecond || n.Quarantine > 0 && !strings.Contains(n.Error(), "quarantine for 36") {
-			t.Errorf("got %v, want the seconds that it takes", n)
-		}
-	}
-	c.Empty(t, "redlock:r") // the attempt has dropped the keys that it set without a vote
-	locktest.Must(t, admin.Bootstrap(t.Context(), l))
-	locktest.Must(t, locktest.Lock(t, other, "r").Unlock(t.Context())) // this would take an hour
-	le := locktest.Lock(t, l, "r")
-	for _, x := range []*redlock.Locker{l, other, locktest.Open(t, c.Addrs, forAges()...)} {
-		locktest.Must(t, admin.Bootstrap(t.Context(), x))
-	}
-	locktest.Must(t, le.Extend(t.Context()))
-	locktest.Must(t, le.Unlock(t.Context()))
-}
-
-// All masters must answer, or none gets its vote.
-func TestBootstrapWithAMasterDown(outer *testing.T) {
-	t := redistest.Timed(outer)
-	t.Parallel()
-	for name, stop := range map[string]func(*masters.Process) error{
-		"killed": (*masters.Process).Kill,
-		"paused": (*masters.Process).Pause,
-	} {
-		c := locktest.StartNew(t, 3)
-		l := locktest.Open(t, c.Addrs, forAges()...)
-		_, err := admin.Check(t.Context(), l)
-		locktest.WantErr(t, err, redlock.ErrQuarantine)
-		before := born(c)
-		locktest.Must(t, stop(c.Procs[2]))
-		err = admin.Bootstrap(t.Context(), l)
-		locktest.WantErr(t, err, redlock.ErrNoQuorum)
-		if !strings.Contains(err.Error(), c.Addrs[2]) {
-			t.Errorf("%s: got %v, want %s named", name, err, c.Addrs[2])
-		}
-		if after := born(c)[:2]; slices.Contains(before, "") || slices.Contains(after, "0") {
-			t.Errorf("%s: got masters born at %v, and before that at %v; want none to have been vouched for", name, after, before)
-		}
-		_, err = l.TryLock(t.Context(), "r")
-		locktest.WantErr(t, err, redlock.ErrNoQuorum)
-
-		// Only the third master was missing.
-		c.Restart(t, 2)
-		redistest.Eventually(t, 20*time.Second, func() bool { return admin.Bootstrap(t.Context(), l) == nil }, "Bootstrap, with all masters up")
-		locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-	}
-}
-
-// A new master among older ones was added, or has lost its data.
-func TestBootstrapOfAMixedSet(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartFor(t, ages, 3)
-	l := locktest.Open(t, c.Addrs, forAges()...)
-	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-	c.Restart(t, 1)
-	for _, x := range []*redlock.Locker{l, locktest.Open(t, c.Addrs, forAges()...)} {
-		redistest.Eventually(t, 10*time.Second, func() bool { r, _ := admin.Check(t.Context(), x); return r.Masters[1].Quarantine > 0 }, "the node is in quarantine")
-		before := born(c)
-		err := admin.Bootstrap(t.Context(), x)
-		locktest.WantErr(t, err, redlock.ErrQuarantine)
-		var q *redlock.QuorumError
-		if !errors.As(err, &q) || len(q.Masters) != 1 || q.Masters[0].Master != c.Addrs[1] || q.Masters[0].Quarantine <= 0 || q.Masters[0].Quarantine > ages+ages/50+100*time.Millisecond {
-			t.Errorf("got %+v, want %s alone, and how long it takes", q, c.Addrs[1])
-		}
-		if after := born(c); !slices.Equal(after, before) || after[1] == "0" {
-			t.Errorf("got masters born at %v, want them as they were: %v", after, before)
-		}
-	}
-}
-
-// A list of masters that a master in use refuses is a mistake: its masters are not vouched for.
-func TestBootstrapOfAnotherList(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartFor(t, ages, 3)
-	le := locktest.Lock(t, locktest.Open(t, c.Addrs, forAges()...), "r")
-	before := born(c)
-	for n := 1; n <= 2; n++ {
-		list := append(c.Addrs[:n:n], locktest.StartNew(t, n-1).Addrs...)
-		locktest.WantErr(t, admin.Bootstrap(t.Context(), locktest.Open(t, list, forAges()...)), redlock.ErrMasterSetup)
-	}
-	if after := born(c); !slices.Equal(after, before) {
-		t.Errorf("got masters born at %v, want them as they were: %v", after, before)
-	}
-	locktest.Must(t, le.Unlock(t.Context()))
-}
-
 func TestBootstrapRefused(outer *testing.T) {
 	t := redistest.Timed(outer)
 	c := locktest.StartNew(t, 1)
@@ -485,44 +391,6 @@ func TestBootstrapRefused(outer *testing.T) {
 	locktest.Must(t, c.Procs[0].Resume())
 	if b := born(c)[0]; b == "0" {
 		t.Errorf("got a master born at %s, want none of the calls to have vouched for it", b)
-	}
-}
-
-// A Lock that waits for masters goes on after a Bootstrap.
-func TestLockGoesOnAfterBootstrap(outer *testing.T) {
-	t := redistest.Timed(outer)
-	t.Parallel()
-	c := locktest.StartNew(t, 3)
-	refused := make(chan error, 1024)
-	l := locktest.Open(t, c.Addrs, forAges(locktest.On(func(e redlock.Event) { refused <- e.Err }, redlock.EventTaken, redlock.EventAttemptFailed))...)
-	granted := make(chan error, 1)
-	go func() {
-		granted <- l.Do(t.Context(), "r", func(context.Context, *redlock.Lease) error { return nil })
-	}()
-	for range 2 { // it has waited between the two
-		wantRefusal(t, locktest.Receive(t, refused, "an attempt that is refused"))
-	}
-	select {
-	case err := <-granted:
-		t.Fatalf("got %v, want the Lock to wait for masters in quarantine", err)
-	default:
-	}
-	locktest.Must(t, admin.Bootstrap(t.Context(), locktest.Open(t, c.Addrs, forAges()...)))
-	locktest.Must(t, locktest.Receive(t, granted, "the lock")) // otherwise it takes an hour
-}
-
-// One Check begins the quarantine of all new masters, so that a tool can do so ahead of the first service.
-func TestCheckBeginsQuarantines(outer *testing.T) {
-	t := redistest.Timed(outer)
-	for _, n := range []int{2, 3} {
-		for range 5 { // which answer comes first is chance
-			c := locktest.StartNew(t, n)
-			_, err := admin.Check(t.Context(), locktest.Open(t, c.Addrs, forAges()...))
-			locktest.WantErr(t, err, redlock.ErrQuarantine)
-			if b := born(c); slices.Contains(b, "?") {
-				t.Errorf("got masters born at %v, want a moment for all", b)
-			}
-		}
 	}
 }
 
@@ -663,84 +531,4 @@ func TestTrustedDiskByOneClient(outer *testing.T) {
 			}
 		})
 	}
-}
-
-// A client that does not trust disks is surprised by a master that votes right after a restart, but not by one
-// whose quarantine can be over.
-func TestVirtualVotesAfterRestart(t *testing.T) {
-	for away, want := range map[time.Duration]int{3 * time.Second: 3, 15 * time.Second: 0} {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			var log locktest.Records
-			uplink := new(locktest.Uplink)
-			l := locktest.LockerBy(b, uplink, redlock.WithLogger(slog.New(&log)))
-			uplink.Dead.Store(true)
-			b.All((*virtual.Node).Restart)
-			b.VouchAgain()
-			time.Sleep(away)
-			uplink.Dead.Store(false)
-			redistest.Eventually(t, time.Minute, func() bool {
-				lease, err := l.TryLock(t.Context(), "r")
-				return err == nil && lease.Unlock(t.Context()) == nil
-			}, "the masters are back")
-			time.Sleep(5 * time.Second)
-			if got := len(log.With("votes at once")); got != want {
-				t.Errorf("away for %v: got %d warnings, want %d: %v", away, got, want, log.List())
-			}
-		})
-	}
-}
-
-// Without the guard a master that has lost a key goes on voting, even for the Locker that noticed,
-// and no report says that it is in quarantine.
-//
-// Source: the doc comment of WithoutRestartGuard.
-func TestLostKeyWithoutGuard(t *testing.T) {
-	for name, lose := range map[string]func(*virtual.Node){
-		"DEL":     func(n *virtual.Node) { n.Put(redlock.DefaultKeyPrefix+"r", "", 0) },
-		"FLUSHDB": func(n *virtual.Node) { n.Inside(func(r *miniredis.Miniredis, _ time.Time) { r.FlushDB() }) },
-	} {
-		locktest.Subtest(t, name, 3, func(t *testing.T, b *locktest.Bubble) {
-			forgot := 0
-			l := b.WarmLocker(redlock.WithoutRestartGuard(), locktest.On(func(redlock.Event) { forgot++ }, redlock.EventKeyLost))
-			lease := b.Lock(l, "r")
-			lose(b.Nodes[0])
-			locktest.Must(t, lease.Extend(t.Context()))
-			b.Nodes[2].Kill()
-			for _, r := range []string{"a", "b", "c"} { // which need the vote of the first master
-				b.Unlock(b.Lock(l, r))
-			}
-			locktest.Must(t, lease.Extend(t.Context()))
-			s := l.Stats()
-			if forgot != 1 || s.Counts[redlock.EventKeyLost] != 1 || s.Counts[redlock.EventQuarantined] != 0 || s.Masters[0].Quarantine != 0 {
-				t.Errorf("got %d events of a lost key, counts %+v, quarantine %v; want one event, and no quarantine", forgot, s.Counts, s.Masters[0].Quarantine)
-			}
-			b.Unlock(lease)
-		})
-	}
-}
-
-// If the Locker does not count a vote after the step of a clock, the vote is reported and counted as
-// in quarantine, and the log gives no advice that is impossible without the guard.
-func TestStepWithoutGuard(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		logger, text := locktest.LogText()
-		l := b.WarmLocker(redlock.WithoutRestartGuard(), redlock.WithLogger(logger))
-		b.Nodes[0].RunClock(1, time.Second)
-		b.Unlock(b.Lock(l, "r"))
-		time.Sleep(time.Second)
-		if s := l.Stats(); s.Counts[redlock.EventMasterClockStepped] != 1 || s.Counts[redlock.EventQuarantined] != 1 || s.Masters[0].Quarantine == 0 {
-			t.Errorf("got counts %+v, quarantine %v; want one step and one quarantine", s.Counts, s.Masters[0].Quarantine)
-		}
-		b.Nodes[2].Kill()
-		began := time.Now()
-		lease, err := l.Lock(context.Background(), "r")
-		locktest.Must(t, err)
-		b.Unlock(lease)
-		if took := time.Since(began); took < 8*time.Second || took > 12*time.Second {
-			t.Errorf("a Lock that needs the vote took %v, want the rest of 10.3 s", took)
-		}
-		if !strings.Contains(text(), "masters in quarantine") || strings.Contains(text(), "redlock init") {
-			t.Errorf("got the log\n%s\nwant it to say that a Lock waits, and not to name redlock init", text())
-		}
-	})
 }

@@ -6,7 +6,9 @@ import (
 	"github.com/d0720281/redlock/internal/locktest"
 )
 
-// What is promised while masters have no vote.
+// What is promised of masters and clients that change, told in testdata.
 //
 // Source: ALGORITHM section 8.
 func TestQuarantineScenarios(t *testing.T) { locktest.Scenarios(t, "testdata/quarantine.txt") }
+func TestAgreementScenarios(t *testing.T)  { locktest.Scenarios(t, "testdata/agreement.txt") }
+func TestBootstrapScenarios(t *testing.T)  { locktest.Scenarios(t, "testdata/bootstrap.txt") }

@@ -1,7 +1,6 @@
 package order_test
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -192,28 +191,6 @@ func TestVirtualProcessThatCannotBeCalled(t *testing.T) {
 	})
 }
 
-// A process that only holds does not warn that a dead master cannot call it: it finds that the master is down.
-func TestVirtualDeadMasterOfAHolder(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		said := new(locktest.Records)
-		l := b.Locker(redlock.WithLogger(slog.New(said)))
-		b.Warm(l)
-		former := b.Lock(b.WarmLocker(), "r")
-		time.AfterFunc(time.Second, func() { _ = former.Unlock(t.Context()) })
-		if _, err := l.Lock(t.Context(), "r"); err != nil { // waits, and so subscribes
-			t.Fatal(err)
-		}
-		time.Sleep(locktest.TTL/3 + 50*time.Millisecond)
-		b.Nodes[locktest.QueueNodeOf(l, "r")].Kill() // just after a renewal
-		time.Sleep(locktest.TTL / 4)
-		lines := slices.DeleteFunc(said.List(), func(r map[string]any) bool { return r["level"].(slog.Level) < slog.LevelInfo })
-		if len(lines) != 1 || !strings.Contains(fmt.Sprint(lines[0]["text"]), "master is down") {
-			t.Errorf("log: got %v, want one line about a master that is down", lines)
-		}
-	})
-}
-
 // The first wait of a process has its lease as soon as the resource is free, whether its subscription is
 // confirmed by then or not.
 //
@@ -278,100 +255,6 @@ func TestVirtualSubscriptionIsReset(t *testing.T) {
 	})
 }
 
-// If a lease ends by itself, the process that came first is next. If that process is dead as well, it
-// costs no more than its turn.
-//
-// Source: ALGORITHM section 10, "attend".
-func TestVirtualOrderAtExpiry(t *testing.T) {
-	t.Parallel()
-	redistest.TakesSeconds(t)
-	for _, test := range []struct {
-		name       string
-		processes  int
-		headIsDead bool
-	}{{"five processes", 5, false}, {"eight processes", 8, false}, {"the head is dead", 5, true}} {
-		t.Run(test.name, func(t *testing.T) {
-			for round := range redistest.Rounds(4, 10) {
-				locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-					b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
-					var dying locktest.Uplink
-					holder := locktest.LockerBy(b, &dying)
-					var dead locktest.Uplink
-					lockers := []*redlock.Locker{locktest.LockerBy(b, &dead)}
-					for len(lockers) < test.processes {
-						lockers = append(lockers, b.WarmLocker())
-					}
-					held := b.Lock(holder, "r", redlock.WithTTL(3*time.Second), redlock.WithoutRenewal())
-					var waiters []*locktest.Waiter
-					for _, l := range lockers {
-						waiters = append(waiters, b.Wait(t.Context(), l))
-						time.Sleep(time.Duration(10+round) * time.Millisecond)
-					}
-					dying.Dead.Store(true)
-					first, late := 0, 100*time.Millisecond
-					if test.headIsDead {
-						time.Sleep(time.Second)
-						dead.Dead.Store(true)
-						first, late = 1, 350*time.Millisecond
-					}
-					ends := time.Now().Add(held.Validity() + locktest.Drift)
-					lease := b.Got(waiters[first])
-					if got := waiters[first].At.Sub(ends); got > late {
-						t.Errorf("round %d: the next lease came %v after the end of the last one, want at most %v", round, got, late)
-					}
-					time.Sleep(300 * time.Millisecond) // all have asked, by their timers
-					for i, other := range waiters[first+1:] {
-						if !other.Waits() {
-							t.Fatalf("round %d: process %d has the lease, too", round, first+1+i)
-						}
-					}
-					b.Unlock(lease)
-					for _, w := range waiters[first+1:] {
-						b.Unlock(b.Got(w))
-					}
-				})
-			}
-		})
-	}
-}
-
-// A lease that lacks the queue node ends by itself: a waiter has the next one in time. The queue node
-// grants every attempt and tells no end, so the keys that refuse tell when to ask. At that moment
-// another process can have the turn, for 250 ms. The order is lost.
-//
-// Source: ALGORITHM section 10, "How a process waits".
-func TestVirtualExpiryWithoutTheQueueNode(t *testing.T) {
-	t.Parallel()
-	for missing := range 3 {
-		for round := range 5 {
-			locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-				b.All(func(n *virtual.Node) { n.Latency(time.Millisecond, time.Millisecond) })
-				holder, lockers := b.WarmLocker(), []*redlock.Locker{b.WarmLocker(), b.WarmLocker(), b.WarmLocker()}
-				b.Each((*virtual.Node).Blackhole, missing)
-				held := b.Lock(holder, "r", redlock.WithTTL(4*time.Second), redlock.WithoutRenewal())
-				time.Sleep(time.Second) // what was sent to the node comes too late to count
-				b.Each((*virtual.Node).Heal, missing)
-				var waiters []*locktest.Waiter
-				for _, l := range lockers {
-					waiters = append(waiters, b.Wait(t.Context(), l))
-					time.Sleep(time.Duration(10+round) * time.Millisecond)
-				}
-				ends := time.Now().Add(held.Validity() + locktest.Drift)
-				time.Sleep(time.Until(ends) + 350*time.Millisecond)
-				served := 0
-				for _, w := range waiters {
-					if !w.Waits() {
-						served++
-					}
-				}
-				if served != 1 {
-					t.Errorf("without node %d, round %d: %d of the waiters have the lease 350 ms after the end of the last one, want 1", missing, round, served)
-				}
-			})
-		}
-	}
-}
-
 // No caller asks a node while no quorum is up, and all ask at once when there is one again.
 //
 // Source: ALGORITHM section 10, "How a process waits".
@@ -406,52 +289,5 @@ func TestVirtualNoQuorumIsUp(t *testing.T) {
 		if first > 100*time.Millisecond {
 			t.Errorf("the first lease: got it %v after a quorum was up again, want at most 100ms", first)
 		}
-	})
-}
-
-// The error of a caller that waited for a quorum, and the log, name a master that was found down after the only
-// attempt.
-func TestVirtualNoQuorumNamesAllMasters(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		said := new(locktest.Records)
-		l := b.WarmLocker(redlock.WithLogger(slog.New(said)))
-		b.Each((*virtual.Node).Hang, 2)
-		b.Each((*virtual.Node).Kill, 0, 1)
-		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
-		defer cancel()
-		_, err := l.Lock(ctx, "r")
-		told := said.With("no quorum")
-		if len(told) != 1 {
-			t.Fatalf("log: got %v, want one line about the quorum", told)
-		}
-		for _, text := range []string{err.Error(), fmt.Sprint(told[0]["masters"])} {
-			for _, addr := range []string{"10.0.0.1", "10.0.0.2", "10.0.0.3"} {
-				if !strings.Contains(text, addr) {
-					t.Errorf("got %q, want %s in it", text, addr)
-				}
-			}
-		}
-	})
-}
-
-// A caller that waits for a quorum learns when that waiting is in vain.
-func TestVirtualNoQuorumWillBeUp(t *testing.T) {
-	t.Parallel()
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l := b.WarmLocker(redlock.WithLogger(nil))
-		b.Each((*virtual.Node).Kill, 0, 1)
-		time.Sleep(time.Second)
-		w := b.Wait(t.Context(), l)
-		time.Sleep(5 * time.Second)
-		if !w.Waits() {
-			t.Fatalf("got %v, want the caller to wait", w.Err)
-		}
-		b.Each(func(n *virtual.Node) { n.Restart(); n.RunAs(b.Nodes[2].RunID()) }, 0, 1) // their names lead elsewhere now
-		time.Sleep(time.Second)
-		if w.Waits() {
-			t.Fatal("got the caller to wait, want an error")
-		}
-		locktest.WantMatch(t, "Lock", w.Err, []error{redlock.ErrMasterSetup, redlock.ErrNoQuorum})
 	})
 }

@@ -11,7 +11,6 @@ import (
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
@@ -268,66 +267,6 @@ func TestVirtualHandOverBounds(t *testing.T) {
 		}
 		if blocks < 50 {
 			t.Errorf("got %d blocks of %v leases, want at least 50", blocks, served)
-		}
-	})
-}
-
-// A lease that was handed over is lost like any other lease, and the context of the holder before is outside of it.
-//
-// Source: ALGORITHM sections 6, 7 and 10.
-func TestVirtualLifeAfterHandOver(t *testing.T) {
-	// second returns a lease that was handed over three seconds after the grant.
-	second := func(t *testing.T, b *locktest.Bubble, l *redlock.Locker, opts ...redlock.LockOption) (first, next *redlock.Lease) {
-		t.Helper()
-		first = b.Lock(l, "r", opts...)
-		first.Context()
-		w := b.Wait(t.Context(), l, opts...)
-		time.Sleep(3 * time.Second)
-		b.Unlock(first)
-		if next = b.Got(w); next.Token() != first.Token() {
-			t.Fatal("got a new grant, want it handed over")
-		}
-		return first, next
-	}
-	locktest.Subtest(t, "a loss is the new holder's", 3, func(t *testing.T, b *locktest.Bubble) {
-		lost := make(chan redlock.Event, 10)
-		l := b.WarmLocker(locktest.On(func(e redlock.Event) { lost <- e }, redlock.EventLost))
-		old, lease := second(t, b, l)
-		w := b.Wait(t.Context(), l)
-		b.Each(locktest.Steal, 0, 1)
-		locktest.WantDone(t, lease.Context(), []error{redlock.ErrLost, reason.QuorumLost})
-		locktest.WantMatch(t, "cause of the old context", context.Cause(old.Context()), []error{redlock.ErrReleased}, redlock.ErrLost)
-		locktest.WantMatch(t, "Unlock", lease.Unlock(t.Context()), []error{redlock.ErrNotHeld, redlock.ErrLost})
-		if e := <-lost; e.Fence != lease.Fence() || len(lost) > 0 {
-			t.Errorf("Lost: got fence %d and %d events more, want %d and none", e.Fence, len(lost), lease.Fence())
-		}
-		b.Each(locktest.Erase, 0, 1)
-		if next := b.Got(w); next.Fence() <= lease.Fence() || next.Token() == lease.Token() {
-			t.Errorf("the next lease: got fence %d after %d, want a new one", next.Fence(), lease.Fence())
-		}
-	})
-	locktest.Subtest(t, "the context of the holder before is outside", 3, func(t *testing.T, b *locktest.Bubble) {
-		for _, opts := range [][]redlock.Option{nil, {redlock.WithReentry()}} {
-			l := b.WarmLocker(opts...)
-			old, lease := second(t, b, l)
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(old.Context()), time.Second)
-			_, err := l.TryLock(ctx, "r")
-			locktest.WantMatch(t, "TryLock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken}, redlock.ErrReentry)
-			start := time.Now()
-			_, err = l.Lock(ctx, "r")
-			cancel()
-			locktest.WantMatch(t, "Lock outside", err, []error{redlock.ErrNotAcquired, redlock.ErrTaken, context.DeadlineExceeded}, redlock.ErrReentry)
-			locktest.WantSince(t, "Lock outside", start, time.Second)
-			inner, err := l.TryLock(lease.Context(), "r")
-			if len(opts) == 0 {
-				locktest.WantMatch(t, "TryLock inside", err, []error{redlock.ErrReentry})
-			} else if err != nil || inner.Fence() != lease.Fence() {
-				t.Errorf("TryLock inside: got %v, want another hold", err)
-			} else {
-				b.Unlock(inner)
-			}
-			b.Unlock(lease)
-			b.WantHolding("r")
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/d0720281/redlock"
-	"github.com/d0720281/redlock/internal/door"
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
@@ -190,56 +189,6 @@ func TestVirtualDowngradeOfAnAdoptedLease(t *testing.T) {
 		locktest.Must(t, err)
 		_, err = l.Adopt(t.Context(), none)
 		locktest.WantMatch(t, "Adopt of a reader's lease", err, []error{redlock.ErrConfig})
-	})
-}
-
-// Callers of a process that wait to read together share one lease. Callers that come later do not.
-//
-// Source: ALGORITHM section 12, "In one process".
-func TestVirtualReadersShare(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		l, other := b.WarmLocker(), b.WarmLocker()
-		held := b.Lock(other, "r")
-		var together []*locktest.Waiter
-		for range 5 {
-			together = append(together, waitToRead(b, t.Context(), l))
-		}
-		alone := waitToRead(b, t.Context(), l, redlock.WithOwner("alone"))
-		time.Sleep(2 * time.Second) // an attempt has begun since
-		b.Unlock(held)
-		first := b.Got(together[0])
-		for _, w := range together {
-			if got := b.Got(w); got.Token() != first.Token() {
-				t.Error("got another lease, want the same one for all that waited together")
-			}
-		}
-		if got := b.Got(alone); got.Token() == first.Token() || got.Owner() != "alone" {
-			t.Error("got the same lease for other options")
-		}
-		if s := l.Stats(); len(s.Leases) != 2 || s.Waiting != 0 || s.Leases[0].Mode != redlock.ModeShared || s.Leases[0].Holds+s.Leases[1].Holds != 6 {
-			t.Errorf("got %+v, want two leases with six holds", s)
-		}
-		later := read(b, l)
-		if later.Token() == first.Token() {
-			t.Error("got the lease of others for a caller that came later")
-		}
-		b.Unlock(later)
-		b.Unlock(alone.Lease)
-		for _, w := range together[1:] {
-			b.Unlock(w.Lease)
-		}
-		if first.Err() != nil {
-			t.Errorf("the last hold: got %v", first.Err())
-		}
-		_, err := other.TryLock(t.Context(), "r")
-		locktest.WantMatch(t, "TryLock beside the last hold", err, []error{redlock.ErrTaken})
-		b.Unlock(first)
-		b.Unlock(b.Lock(other, "r"))
-		time.Sleep(time.Second)
-		locktest.WantNothingLeft(b)
-		if n := door.Look(l).Lines(); n != 0 {
-			t.Errorf("got %d lines", n)
-		}
 	})
 }
 
