@@ -48,7 +48,7 @@ type failure struct {
 // acquire makes one attempt. If it fails, releases are on their way to all nodes.
 //
 // Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM section 3.
-func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head *caller, next line.Advice) (*grant, *failure) {
+func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head *caller, how line.Strategy) (*grant, *failure) {
 	if closed(ctx.Done()) {
 		return nil, &failure{err: endedBy(ctx)}
 	}
@@ -59,7 +59,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head
 	if head != nil {
 		a.slot = head.Key().Slot
 	}
-	f := p.run(ctx, a, head, next, func(f *failure) {
+	f := p.run(ctx, a, how, func(f *failure) {
 		end := released
 		if f != nil {
 			f.changes = changes
@@ -77,7 +77,7 @@ func (p *pool) acquire(ctx context.Context, resource string, lc lockConfig, head
 }
 
 // run makes the attempt. If it fails, run calls undo: with the failure, or with nil if a method of ctx panics.
-func (p *pool) run(ctx context.Context, a *acquisition, head *caller, next line.Advice, undo func(*failure)) (f *failure) {
+func (p *pool) run(ctx context.Context, a *acquisition, how line.Strategy, undo func(*failure)) (f *failure) {
 	if err := p.admission.Enter(func(admitted <-chan struct{}) error { return until(ctx, p.closing, admitted, 0) }); err != nil {
 		return &failure{err: reason.Errorf("lock %q: %w: %w", a.resource, ErrNotAcquired, err)}
 	}
@@ -103,8 +103,8 @@ func (p *pool) run(ctx context.Context, a *acquisition, head *caller, next line.
 		return &failure{err: e}
 	}
 	asked = true
-	a.ask(next.How, now)
-	f = a.conclude(a.await(ctx, head, next.Wake))
+	a.ask(how, now)
+	f = a.conclude(a.await(ctx))
 	granted = f == nil
 	return f
 }
@@ -137,7 +137,7 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if how.Waits {
-		a.name = a.pool.queuesAs(a.key())
+		a.name = a.key().Ticket(a.pool.channel)
 	}
 	a.beginLocked(how, now, a.pool.queueNodeOf(a.resource))
 	a.stepLocked(attempt.Event{What: attempt.Begun}, a.start)
@@ -257,8 +257,8 @@ func (n *nodeKey) takeGrant(rep node.Reply, isVote bool, keepsTo instant) {
 }
 
 // await waits for the end of the attempt. The result says why the caller will not have the lease,
-// whatever the votes; nil if it will. wake is that of the head of a line, which may be called.
-func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struct{}) (over error) {
+// whatever the votes; nil if it will.
+func (a *acquisition) await(ctx context.Context) (over error) {
 	timer := a.pool.timers.start(a.firstWait())
 	defer a.pool.timers.stop(timer)
 	for {
@@ -266,10 +266,6 @@ func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struc
 		case <-a.signal:
 		case <-timer.C:
 			a.timeUp()
-		case <-wake:
-			if a.pool.lines.IsCalled(head) {
-				a.called()
-			}
 		case <-ctx.Done():
 			return reason.OfContext(ctx)
 		case <-a.pool.closing:
@@ -290,7 +286,7 @@ func (a *acquisition) await(ctx context.Context, head *caller, wake <-chan struc
 func (a *acquisition) firstWait() time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return max(a.attempt.Arm().Sub(a.attempt.Asked()), time.Microsecond)
+	return max(a.attempt.Arm().Sub(a.start), time.Microsecond)
 }
 
 // rearm sets the timer for the attempt. It reports false if the attempt is over.
@@ -322,7 +318,7 @@ func (a *acquisition) timeUp() {
 		}
 		due, hasTurn := a.pool.nodes[i].DueAt(r)
 		if due == 0 && hasTurn { // other requests go before it
-			due = a.attempt.Asked().Add(2 * a.Timeout())
+			due = a.start.Add(2 * a.Timeout())
 		}
 		if due > 0 && missed > 0 {
 			due = max(due, now.Add(min(missed, a.Timeout())))
@@ -330,13 +326,6 @@ func (a *acquisition) timeUp() {
 		a.later[i] = due
 	}
 	a.stepLocked(attempt.Event{What: attempt.TimeUp, Later: a.later}, now)
-}
-
-// called tells the attempt that the queue node has called the process.
-func (a *acquisition) called() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.stepLocked(attempt.Event{What: attempt.Called}, a.pool.now())
 }
 
 // answeredIn returns the time until a quorum of the nodes had answered. If they have not, it

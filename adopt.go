@@ -338,7 +338,7 @@ func (f *former) adopt(ctx context.Context, lc lockConfig) (*grant, error) {
 		a.former = append(a.former, value)
 	}
 	a.attempt.Least = f.fence + fenceBlock
-	failed := p.run(ctx, a, nil, line.Advice{}, func(*failure) {
+	failed := p.run(ctx, a, line.Strategy{}, func(*failure) {
 		a.keys.Abandon() // no release: a former holder that is not adopted counts on these keys
 	})
 	switch {

@@ -20,7 +20,7 @@ import (
 func (p *pool) tryOnce(ctx context.Context, resource string, lc lockConfig) (*hold, error) {
 	doubts := 0
 	for began := time.Now(); ; {
-		g, f := p.attempt(ctx, resource, lc, nil, line.Advice{How: line.Strategy{Patient: p.lines.Crowded(line.Key{Resource: wire.QueueOf(resource), Shared: lc.shared})}})
+		g, f := p.attempt(ctx, resource, lc, nil, line.Strategy{Patient: p.lines.Crowded(line.Key{Resource: wire.QueueOf(resource), Shared: lc.shared})})
 		if f == nil {
 			return p.grantLease(ctx, g, nil, began), nil
 		}
@@ -68,9 +68,9 @@ func (p *pool) outwait(ctx context.Context, f *failure, left time.Duration, doub
 
 // attempt makes one attempt, and reports it to the lines and the observer if it failed. head is the
 // caller at the head of a line that makes it; nil if the caller stands in no line.
-func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head *caller, next line.Advice) (*grant, *failure) {
+func (p *pool) attempt(ctx context.Context, resource string, lc lockConfig, head *caller, how line.Strategy) (*grant, *failure) {
 	began := time.Now()
-	g, f := p.acquire(ctx, resource, lc, head, next)
+	g, f := p.acquire(ctx, resource, lc, head, how)
 	p.noteAttempt(f)
 	if f != nil {
 		if f.Queued {
@@ -117,12 +117,12 @@ func (p *pool) waitInLine(ctx context.Context, resource string, lc lockConfig, b
 			served = true
 			return c.Call.lease, nil
 		case line.Rest:
-			p.rest(asked(c.Key()), c, next.How.Number)
+			p.rest(c.Key().Alone(), c, next.How.Number)
 		case line.Ask:
 			if lc.several > 0 {
 				resource = c.Call.chosen(c.Key(), next.How.OneOf)
 			}
-			g, f := p.attempt(ctx, resource, lc, c, next)
+			g, f := p.attempt(ctx, resource, lc, c, next.How)
 			if f == nil {
 				served = true
 				return p.grantLease(ctx, g, c, began), nil

@@ -14,7 +14,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/d0720281/redlock/internal/attempt"
 	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/term"
@@ -233,7 +232,7 @@ func TestQuorumErrorWhy(t *testing.T) {
 	}{
 		{[]error{held, held, held}, taken, true},
 		{[]error{held, errUndecided, errUndecided}, taken, false},
-		{[]error{node.ErrQueued, attempt.ErrNotAsked, attempt.ErrNotAsked}, taken, false},
+		{[]error{node.ErrQueued, node.ErrQueued, node.ErrQueued}, taken, false},
 		{[]error{held, node.ErrTimeout, node.ErrTimeout}, down, false},
 		{[]error{held, held, node.ErrTimeout}, taken, true},
 		{[]error{both, both, both}, quarantine, false},

@@ -291,7 +291,7 @@ func (g *grant) passOn(le *hold, heir line.Offer[call], now instant) (next *hold
 	g.pool.events.left(EventReleased, le, nil)
 	g.hand.count++
 	if !g.oneOf() {
-		g.name = g.pool.queuesAs(g.key()) // the release takes the process out of the queue, also if a TryLock got the lease
+		g.name = g.key().Ticket(g.pool.channel) // the release takes the process out of the queue, also if a TryLock got the lease
 	}
 	next = &hold{grant: g, fence: g.pool.conf.rules.Successor(le.fence), turn: g.hand.count, parent: heir.Call.ctx, since: time.Now()}
 	g.holds[0] = next

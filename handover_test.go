@@ -119,6 +119,7 @@ func TestHandOverConditions(t *testing.T) {
 		{name: "to a caller of a process that the queue node has called, too", want: true, do: func(h *handing, _ waiter) { h.pool.lines.Call(line.Key{Resource: "r"}, 0) }},
 		{name: "to a head that is about to ask", do: func(h *handing, c waiter) {
 			h.pool.lines.Freed(h.g.key(), h.g)
+			h.pool.lines.Call(line.Key{Resource: "r"}, 0)
 			h.pool.lines.Look(c.caller)
 			h.pool.lines.Held(h.g.key(), h.g, nil, line.Nowhere) // by TryLock
 		}},
@@ -362,7 +363,7 @@ func TestWhoRests(t *testing.T) {
 				ended := make(chan struct{})
 				go func() {
 					defer close(ended)
-					if _, f := h.attempt(ctx, "r", p.conf.lockConfig, nil, line.Advice{How: line.Strategy{Waits: !test.try}}); f == nil {
+					if _, f := h.attempt(ctx, "r", p.conf.lockConfig, nil, line.Strategy{Waits: !test.try}); f == nil {
 						t.Error("got a grant, want none")
 					}
 				}()
@@ -515,7 +516,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 	for _, downgraded := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
 			h := newHanding(t)
-			h.g.name = h.pool.queuesAs(line.Key{})
+			h.g.name = line.Key{}.Ticket(h.pool.channel)
 			if downgraded {
 				if _, err := h.lease.share(); err != nil {
 					t.Fatal(err)
@@ -527,7 +528,7 @@ func TestReleaseOfAReaderKeepsThePlace(t *testing.T) {
 				lc.shared = true
 				g := new(grant)
 				g.init(h.pool, "r", lc)
-				g.name = h.pool.queuesAs(line.Key{Shared: true})
+				g.name = line.Key{Shared: true}.Ticket(h.pool.channel)
 				for _, n := range h.pool.nodes {
 					g.keys.AssumeSent(n)
 				}

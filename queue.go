@@ -1,7 +1,6 @@
 package redlock
 
 import (
-	"strconv"
 	"strings"
 	"time"
 
@@ -50,10 +49,10 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	}
 	lc := p.conf.lockConfig
 	k := new(node.Key)
-	p.initKey(k, asked(key), lc)
+	p.initKey(k, key.Alone(), lc)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
-	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: p.queuesAs(key), Timeout: lc.Timeout(), To: ignored{}}, p.now())
+	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: key.Ticket(p.channel), Timeout: lc.Timeout(), To: ignored{}}, p.now())
 }
 
 // rest joins the queue of a resource without an attempt, which would be refused: other processes
@@ -69,7 +68,7 @@ func (p *pool) rest(resource string, c *caller, attempts int) {
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	r := &node.Request{Node: queueNode, Key: k, Timeout: lc.Timeout(), Shared: lc.shared, To: rested{p, key, lc.TTL, attempts}}
-	asRest(r, p.queuesAs(key), listening, lc.several)
+	asRest(r, key.Ticket(p.channel), listening, lc.several)
 	_ = n.Send(r, p.now())
 	if key.Slot > 0 && p.lines.Served(c) { // no other caller of the process needs the place
 		p.leaveQueue(c.Key(), queueNode)
@@ -136,33 +135,5 @@ func (p *pool) heard(channel, key string) {
 // called is told that it is this process's turn. If no caller waits here any more that is no
 // news to the queue node: a release that says so is on its way.
 func (p *pool) called(key string) {
-	var k line.Key
-	k.Resource, k.Shared = strings.CutSuffix(strings.TrimPrefix(key, p.conf.keyPrefix), wire.OfReaders)
-	if queue, slot := wire.CutNumber(k.Resource); slot > 0 {
-		number := 0
-		k.Resource, number = wire.CutNumber(strings.TrimSuffix(queue, wire.OneOf))
-		k.Slot = slot
-		p.lines.Call(k, number)
-		return
-	}
-	p.lines.Call(k, 0)
-}
-
-// queuesAs returns the name by which the callers of a line wait at a queue node.
-func (p *pool) queuesAs(key line.Key) string {
-	switch {
-	case key.Shared:
-		return p.channel + wire.OfReaders
-	case key.Slot > 0:
-		return p.channel + wire.OneOf + strconv.Itoa(key.Slot)
-	}
-	return p.channel
-}
-
-// asked returns the resource by which a line joins and leaves its queue.
-func asked(key line.Key) string {
-	if key.Slot > 0 {
-		return key.Resource + wire.None
-	}
-	return key.Resource
+	p.lines.Call(line.CalledTo(strings.TrimPrefix(key, p.conf.keyPrefix)))
 }

@@ -67,7 +67,7 @@ func (e *QuorumError) why() []error {
 		switch {
 		case n.Quarantine > 0:
 			voteless++
-		case !held && n.Err != errUndecided && n.Err != attempt.ErrNotAsked:
+		case !held && n.Err != errUndecided:
 			failed++
 		}
 		if held {

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/locktest"
@@ -130,6 +135,73 @@ func TestEveryCallerIsServed(outer *testing.T) {
 	callers.Wait()
 	if len(g.wrong) > 0 {
 		t.Errorf("%d problems, the first: %s", len(g.wrong), g.wrong[0])
+	}
+}
+
+// The permits of a holder that is killed are had within 0.1 s of their end, by a caller that waits and by one that comes later.
+//
+// Source: ALGORITHM section 10, "Any of several".
+func TestKilledHolder(outer *testing.T) {
+	const variable, ttl = "REDLOCK_TEST_HOLDER", time.Second
+	open := func(t testing.TB, addrs []string, name string, permits int) *semaphore.Semaphore {
+		s, err := semaphore.New(locktest.Open(t, addrs), name, permits, redlock.WithTTL(ttl))
+		locktest.Must(t, err)
+		return s
+	}
+	var name, addrs string
+	var permits int
+	if _, err := fmt.Sscan(os.Getenv(variable), &permits, &name, &addrs); err == nil { // the holder
+		_, err := open(outer, strings.Split(addrs, ","), name, permits).Acquire(outer.Context(), permits)
+		locktest.Must(outer, err)
+		select {}
+	}
+	t := redistest.Timed(outer)
+	c := locktest.Start(t, 3)
+	for _, permits := range []int{1, 3} {
+		for _, later := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%d permits, later: %v", permits, later), func(t *redistest.T) {
+				name := fmt.Sprintf("%d-%v", permits, later)
+				holder := exec.Command(os.Args[0], "-test.run=^TestKilledHolder$")
+				holder.Env = append(os.Environ(), fmt.Sprintf("%s=%d %s %s", variable, permits, name, strings.Join(c.Addrs, ",")))
+				locktest.Must(t, holder.Start())
+				held := func() bool { return c.Count(fmt.Sprintf("redlock:%s~%d", name, permits)) == 3 }
+				redistest.Eventually(t, 20*time.Second, held, "the holder has the last permit")
+				s, had := open(t, c.Addrs, name, permits), make(chan time.Time, 1)
+				acquire := func() {
+					lease, err := s.Acquire(t.Context(), permits)
+					had <- time.Now()
+					locktest.Must(t, err)
+					_ = lease.Unlock(t.Context())
+				}
+				if !later {
+					go acquire()
+					waits := func() bool {
+						return slices.ContainsFunc(c.Nodes, func(n *redis.Client) bool { return n.Exists(t.Context(), "redlock:"+name+"~~queue").Val() > 0 })
+					}
+					redistest.Eventually(t, 10*time.Second, waits, "the caller waits")
+				}
+				locktest.Must(t, holder.Process.Kill())
+				_ = holder.Wait() // as it was killed
+				var end time.Time // no earlier than that of the last key
+				for _, n := range c.Nodes {
+					for k := range permits {
+						left := n.PTTL(t.Context(), fmt.Sprintf("redlock:%s~%d", name, k+1)).Val()
+						if at := time.Now().Add(left); at.After(end) {
+							end = at
+						}
+					}
+				}
+				if later {
+					time.Sleep(time.Until(end) - 50*time.Millisecond)
+					go acquire()
+				}
+				after := (<-had).Sub(end)
+				t.Logf("had %v after the end, timers were late for %v", after, t.Late())
+				if after > 100*time.Millisecond+t.Late() {
+					t.Errorf("had %v after the end of the keys, want 100ms at most", after)
+				}
+			})
+		}
 	}
 }
 

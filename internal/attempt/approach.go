@@ -25,11 +25,7 @@ type approach struct {
 	policy *askPolicy
 	word   wire.Word // of the queue node
 
-	// elsewhere: the queue node granted, but a quorum refused. Another process may hold the
-	// resource on the other nodes.
-	elsewhere bool
-	unheard   bool // a quorum refused, and the queue node had not replied
-
+	taken   bool    // a quorum refused, although the queue node granted or had not replied
 	readers bool    // other readers have the resource, and perhaps a process waits behind them
 	waitsTo instant // a quorum waits for the queue node's answer until then; 0 = it does not wait
 	waited  bool    // the quorum has waited long enough
@@ -63,8 +59,11 @@ var anyAskPolicy = askPolicy{
 // Word returns the word of the queue node.
 func (a *Attempt) Word() wire.Word { return a.approach.word }
 
-// Elsewhere reports whether the queue node granted, but a quorum refused.
-func (a *Attempt) Elsewhere() bool { return a.approach.elsewhere }
+// Elsewhere reports whether the queue node granted, but a quorum refused: another process may hold the
+// resource on the other nodes.
+func (a *Attempt) Elsewhere() bool {
+	return a.approach.taken && a.Nodes[a.approach.QueueNode].Vote == Yes
+}
 
 // Rests reports whether an attempt that failed leaves its process in the queue.
 func (a *Attempt) Rests() bool { return a.approach.rests() }
@@ -85,7 +84,7 @@ func (p *approach) hear(w wire.Word) {
 // again by itself.
 //
 // Source: ALGORITHM section 10, "rest".
-func (p *approach) rests() bool { return p.Waits && (p.word.Refused || p.elsewhere || p.unheard) }
+func (p *approach) rests() bool { return p.Waits && (p.word.Refused || p.taken) }
 
 // meetReaders notes that other readers have the resource. The attempt needs the queue node's word
 // then, or the silence of that node for a whole node timeout: a reader before it joins the others,
@@ -106,21 +105,6 @@ func (p *approach) refuses() bool {
 	return p.word.Vetoed || p.word.Refused && (p.readers && p.Shared || p.Yields)
 }
 
-// judgeQueueNode asks the other nodes once the queue node has granted, or has failed.
-func (a *Attempt) judgeQueueNode(now instant, do []Action) []Action {
-	n := &a.Nodes[a.approach.QueueNode]
-	switch {
-	case n.Vote == Awaited:
-		return do
-	case n.refused:
-		a.enter(lost)
-		return do
-	}
-	a.enter(asking)
-	a.asked = now
-	return a.judgeVotes(now, a.askOthers(a.approach.QueueNode, do))
-}
-
 // awaitsQueueNode reports whether an attempt that could be decided waits for the queue node. It
 // does so for about as long again as the other nodes took.
 //
@@ -131,7 +115,7 @@ func (a *Attempt) awaitsQueueNode(now instant) bool {
 		return false
 	}
 	if p.waitsTo == 0 {
-		p.waitsTo = a.asked.Add(a.Timeout)
+		p.waitsTo = a.start.Add(a.Timeout)
 		if !p.readers {
 			p.waitsTo = min(p.waitsTo, now.Add(max(now.Sub(a.start), p.policy.leastPatience)))
 		}
@@ -164,8 +148,8 @@ func (a *Attempt) askAgain(now instant, do []Action) []Action {
 	refused := a.count(func(n *Voter) bool { return n.refused })
 	switch {
 	case a.Nodes[p.QueueNode].Vote == Awaited && refused >= a.Need:
-		p.unheard = true
-	case a.Nodes[p.QueueNode].Vote != Yes || now >= a.asked.Add(a.Timeout):
+		p.taken = true
+	case a.Nodes[p.QueueNode].Vote != Yes || now >= a.start.Add(a.Timeout):
 	case p.againAt != 0:
 		return do
 	case p.rounds < p.policy.roundsAtOnce:
@@ -174,8 +158,8 @@ func (a *Attempt) askAgain(now instant, do []Action) []Action {
 			return do
 		}
 	case !p.Waits:
-	case refused >= a.Need && now >= a.asked.Add(a.Timeout/p.policy.retryShare):
-		p.elsewhere = true
+	case refused >= a.Need && now >= a.start.Add(a.Timeout/p.policy.retryShare):
+		p.taken = true
 	default:
 		p.againAt = now.Add(p.policy.roundPause)
 		return do

@@ -22,7 +22,6 @@ import (
 // Answers that an attempt gives in place of a node, or to a node.
 var (
 	ErrUnheard     = errors.New("another master has still to say whether its server is in use")
-	ErrNotAsked    = errors.New("not asked: it was taken at the master that keeps the queue")
 	errNodeTimeout = node.ErrTimeout
 	errTwice       = &node.Marked{Sentinel: reason.SameServer, Err: errors.New("its server has voted under another address")}
 )
@@ -52,7 +51,6 @@ type Attempt struct {
 	useless instant // a grant at this moment has less than MinValidity left
 
 	phase     phase
-	asked     instant // when the last request for votes was sent
 	lateUntil instant // the attempt waits that long for nodes that were sent their request late
 	answered  instant // when the answers first decided; 0 = not yet
 	armed     instant // the moment of the next timeUp, as until returned it
@@ -79,35 +77,30 @@ func (a *Attempt) Won() bool { return a.phase == won }
 // Target returns the fencing counter of the attempt; 0 until a quorum has voted.
 func (a *Attempt) Target() int64 { return a.fencing.target }
 
-// Asked returns when the last request for votes was sent.
-func (a *Attempt) Asked() clock.Instant { return a.asked }
-
 // AnsweredIn returns the time until the answers decided; until now if they have not.
 func (a *Attempt) AnsweredIn(now clock.Instant) time.Duration {
 	if a.answered != 0 {
 		now = a.answered
 	}
-	return now.Sub(a.asked)
+	return now.Sub(a.start)
 }
 
 // phase is how far an attempt has come. It moves as transitions says.
 type phase uint8
 
 const (
-	askingQueueNode phase = iota // the queue node alone has been asked
-	asking                       // all nodes have been asked for their votes
-	raising                      // a quorum voted; those whose counters are behind are asked to raise them
-	won                          // a quorum has the key and knows the token
-	lost                         // no quorum is possible, or the caller has stopped waiting
+	asking  phase = iota // all nodes have been asked for their votes
+	raising              // a quorum voted; those whose counters are behind are asked to raise them
+	won                  // a quorum has the key and knows the token
+	lost                 // no quorum is possible, or the caller has stopped waiting
 )
 
 // transitions are the phases that may follow a phase.
 var transitions = [...][]phase{
-	askingQueueNode: {asking, lost},
-	asking:          {raising, won, lost},
-	raising:         {won, lost},
-	won:             {lost}, // the grant came too late to be of use, or the caller has stopped waiting
-	lost:            {},
+	asking:  {raising, won, lost},
+	raising: {won, lost},
+	won:     {lost}, // the grant came too late to be of use, or the caller has stopped waiting
+	lost:    {},
 }
 
 func (p phase) over() bool { return p >= won }
@@ -160,7 +153,6 @@ const (
 	Voted            // a node answered the acquire, or could not be asked
 	Raised           // a node answered the raise, or could not be asked
 	TimeUp           // the moment that Arm returned has come
-	Called           // the queue node has called the process
 	GaveUp           // the caller has stopped waiting
 )
 
@@ -185,7 +177,7 @@ type Action struct {
 func (a *Attempt) Step(e Event, now clock.Instant, do []Action) []Action {
 	switch e.What {
 	case Begun:
-		return a.begin(now, do)
+		return a.begin(do)
 	case Voted:
 		a.approach.hear(e.Vote.Word)
 		switch n := &a.Nodes[e.Node]; {
@@ -209,11 +201,6 @@ func (a *Attempt) Step(e Event, now clock.Instant, do []Action) []Action {
 			return do
 		}
 		return a.elapse(e.Later, now, do)
-	case Called:
-		if a.phase.over() {
-			return do
-		}
-		do = a.answerCall(now, do)
 	case GaveUp:
 		a.enter(lost)
 		return do
@@ -221,42 +208,13 @@ func (a *Attempt) Step(e Event, now clock.Instant, do []Action) []Action {
 	return a.judge(now, do)
 }
 
-// begin asks all nodes at once, or the queue node alone.
+// begin asks all nodes at once.
 //
-// Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2, and section 10.
-func (a *Attempt) begin(now instant, do []Action) []Action {
-	a.asked = now
-	if a.approach.QueueNodeFirst {
-		for i := range a.Nodes {
-			a.Nodes[i].note(wire.Acquire, ErrNotAsked)
-		}
-		return append(do, Action{Op: wire.Acquire, Node: a.approach.QueueNode})
-	}
-	a.enter(asking)
-	return a.askOthers(-1, do)
-}
-
-// answerCall has the attempt go on as one that begins with the call: no other process is let in
-// now, so all nodes are asked, and the queue node is not waited for.
-//
-// Source: ALGORITHM section 10, "Called".
-func (a *Attempt) answerCall(now instant, do []Action) []Action {
-	a.approach.Patient = false
-	if a.phase != askingQueueNode {
-		return do
-	}
-	a.enter(asking)
-	a.asked = now
-	return a.askOthers(a.approach.QueueNode, do)
-}
-
-// askOthers sends the acquire to all nodes but one.
-func (a *Attempt) askOthers(but int, do []Action) []Action {
+// Source: distlock, steps 1 and 2; ALGORITHM section 3, points 1 and 2.
+func (a *Attempt) begin(do []Action) []Action {
 	for i := range a.Nodes {
-		if i != but {
-			a.Nodes[i].note(wire.Acquire, nil)
-			do = append(do, Action{Op: wire.Acquire, Node: i})
-		}
+		a.Nodes[i].note(wire.Acquire, nil)
+		do = append(do, Action{Op: wire.Acquire, Node: i})
 	}
 	return do
 }
@@ -320,8 +278,6 @@ func (a *Attempt) judge(now instant, do []Action) []Action {
 		return do
 	}
 	switch a.phase {
-	case askingQueueNode:
-		return a.judgeQueueNode(now, do)
 	case asking:
 		return a.judgeVotes(now, do)
 	case raising:
@@ -384,7 +340,7 @@ func (a *Attempt) refuseSkewed(now instant) (refused, wait bool) {
 
 // until returns the moment up to which the attempt waits for the answers that it awaits now.
 func (a *Attempt) until() instant {
-	answers := max(a.asked.Add(a.Timeout), a.lateUntil)
+	answers := max(a.start.Add(a.Timeout), a.lateUntil)
 	switch {
 	case a.phase == raising:
 		return max(min(a.fencing.raiseEnd, a.useless), answers)
@@ -409,7 +365,7 @@ func (a *Attempt) Armed() clock.Instant { return a.armed }
 func (a *Attempt) Due() bool { return a.phase.over() || a.until() < a.armed }
 
 // elapse counts the nodes that have not answered in time as refusals. The time of each counts
-// from when it was sent its request, which on a busy connection is later than asked.
+// from when it was sent its request, which on a busy connection is later than the start.
 func (a *Attempt) elapse(later []instant, now instant, do []Action) []Action {
 	switch {
 	case a.phase == raising:
@@ -428,7 +384,6 @@ func (a *Attempt) elapse(later []instant, now instant, do []Action) []Action {
 	for i := range a.Nodes {
 		n := &a.Nodes[i]
 		switch {
-		case a.phase == askingQueueNode && i != a.approach.QueueNode:
 		case n.Vote != Awaited && n.knows != Awaited || n.Vote == Yes && a.phase != raising:
 		case now < a.useless && later[i] > now && !n.pending:
 			next = min(next, later[i])

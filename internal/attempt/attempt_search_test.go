@@ -68,7 +68,6 @@ type attemptSearch struct {
 	attempts int
 	clocks   [searchNodes]int8 // the counters at the start
 	patient  bool
-	first    bool // the queue node is asked first
 
 	machines []*Attempt
 	numbers  map[string]uint16
@@ -106,12 +105,13 @@ func (c *attemptSearch) step(s *searchState, k int, e Event) {
 	a := &Attempt{
 		Config:  Config{Rules: c.rules, Need: c.need, Timeout: 1000, Skew: func(int, instant) (error, bool) { return nil, true }},
 		Nodes:   make([]Voter, searchNodes),
+		start:   1,
 		useless: 1 << 40,
 	}
 	policy := defaultAskPolicy
 	policy.roundsAtOnce = 1
-	a.approach = approach{policy: &policy, Way: Way{Strategy: line.Strategy{Patient: c.patient, QueueNodeFirst: c.first}}}
-	before := askingQueueNode
+	a.approach = approach{policy: &policy, Way: Way{Strategy: line.Strategy{Patient: c.patient}}}
+	before := asking
 	if m := c.machines[s.machine[k]]; m != nil {
 		*a = *m
 		a.Nodes = slices.Clone(m.Nodes)
@@ -202,14 +202,9 @@ func (c *attemptSearch) next(s searchState, visit func(searchState, search.Step)
 			s.release(k)
 			visit(s, search.Step{Format: "attempt %d releases", A: k})
 		case !a.phase.over():
-			before, s := s, s
+			s := s
 			c.step(&s, k, Event{What: TimeUp, Later: make([]instant, searchNodes)})
 			visit(s, search.Step{Format: "attempt %d: its time is up", A: k})
-			if a.phase == askingQueueNode || a.approach.Patient { // otherwise a call changes nothing
-				s := before
-				c.step(&s, k, Event{What: Called})
-				visit(s, search.Step{Format: "attempt %d: the queue node calls", A: k})
-			}
 		}
 		for i := range searchNodes {
 			c.deliver(s, k, i, visit)
@@ -294,7 +289,6 @@ func TestAttemptSearch(t *testing.T) {
 		{"two attempts", searchOf(func(*attemptSearch) {})},
 		{"counters that differ", searchOf(func(c *attemptSearch) { c.clocks = [searchNodes]int8{2, 0, 1} })},
 		{"the queue node is waited for", searchOf(func(c *attemptSearch) { c.patient, c.clocks = true, [searchNodes]int8{0, 2, 1} })},
-		{"the queue node is asked first", searchOf(func(c *attemptSearch) { c.first, c.clocks = true, [searchNodes]int8{0, 2, 1} })},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			searchtest.Sound(t, test.model())

@@ -23,7 +23,6 @@ type happens struct {
 
 var (
 	begins = Event{What: Begun}
-	calls  = Event{What: Called}
 	stale  = Event{What: TimeUp, Node: -1} // of a timer that was set for an earlier moment
 	errIll = errors.New("ill")
 )
@@ -68,7 +67,6 @@ func millis(n int) instant { return instant(n) * instant(time.Millisecond) }
 //
 // Source: ALGORITHM sections 3, 4, 9, 10 and 12.
 func TestAttempt(t *testing.T) {
-	first := func(a *Attempt) { a.approach.QueueNodeFirst = true }
 	patient := func(a *Attempt) { a.approach.Patient = true }
 	waits := func(a *Attempt) { a.approach.Waits = true }
 	oneRound := func(a *Attempt) {
@@ -148,22 +146,6 @@ func TestAttempt(t *testing.T) {
 			{10, begins, "0 1 2", asking, 60}, {11, grants(0, 64), "", asking, 60}, {12, fails(0), "", asking, 60}, {13, grants(1, 64), "", won, 0},
 		}, 2, false, nil},
 
-		{"the queue node first", first, []happens{
-			{10, begins, "0", askingQueueNode, 60}, {20, grants(0, 64), "1 2", asking, 70}, {60, stale, "", asking, 70}, {61, grants(2, 64), "", won, 0},
-		}, 2, false, nil},
-		{"the queue node first, which refuses", func(a *Attempt) { first(a); waits(a) }, []happens{
-			{10, begins, "0", askingQueueNode, 60}, {20, refuses(0), "", lost, 0},
-		}, 0, true, []error{node.ErrHeldByOther, ErrNotAsked, ErrNotAsked}},
-		{"the queue node first, which is ill", first, []happens{
-			{10, begins, "0", askingQueueNode, 60}, {20, fails(0), "1 2", asking, 70}, {21, grants(1, 64), "", asking, 70}, {22, grants(2, 64), "", won, 0},
-		}, 2, false, nil},
-		{"the queue node first, which is silent", first, []happens{
-			{10, begins, "0", askingQueueNode, 60}, {60, up(), "1 2", asking, 110}, {61, grants(1, 64), "", asking, 110}, {62, grants(2, 64), "", won, 0},
-		}, 2, false, []error{errNodeTimeout, nil, nil}},
-		{"called while the queue node alone is asked", first, []happens{
-			{10, begins, "0", askingQueueNode, 60}, {20, calls, "1 2", asking, 70}, {21, calls, "", asking, 70}, {22, grants(1, 64), "", asking, 70}, {23, grants(2, 64), "", won, 0},
-		}, 2, false, nil},
-
 		{"a quorum waits for the queue node", patient, []happens{
 			{10, begins, "0 1 2", asking, 60}, {10, grants(1, 64), "", asking, 60}, {11, grants(2, 64), "", asking, 13}, {13, up(), "", won, 0},
 		}, 2, false, nil},
@@ -172,9 +154,6 @@ func TestAttempt(t *testing.T) {
 		}, 3, false, nil},
 		{"a quorum waits, and no longer than the timeout", patient, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(1, 64), "", asking, 60}, {50, grants(2, 64), "", asking, 60}, {51, vetoed, "", lost, 0},
-		}, 2, false, nil},
-		{"a quorum waits, and the process is called", patient, []happens{
-			{10, begins, "0 1 2", asking, 60}, {11, grants(1, 64), "", asking, 60}, {30, grants(2, 64), "", asking, 50}, {31, calls, "", won, 0},
 		}, 2, false, nil},
 		{"readers wait a whole timeout", nil, []happens{
 			{10, begins, "0 1 2", asking, 60}, {11, grants(1, 64), "", asking, 60}, {12, withReaders(grants(2, 64)), "", asking, 60}, {60, up(), "", won, 0},

@@ -34,7 +34,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 		}
 		key = append(key, b)
 	}
-	is(l.Has(), l.Unheard, l.AskAt.After(searchNow), l.AskAt.After(searchNow.Add(longWait)), l.AllUntil.After(searchNow), l.IsCalled, l.Released)
+	is(l.Has(), l.Unheard, l.AskAt.After(searchNow), l.AskAt.After(searchNow.Add(longWait)), l.Rests, l.IsCalled, l.Released)
 	is(p.crowded, p.extended, p.shared, p.has)
 	key = append(key, byte(l.Failures), byte(l.Elsewhere), byte(l.QueuedAt), byte(p.handed), byte(p.index(l.First())), byte(p.index(l.Rear())))
 	for k := range p.caller {
@@ -45,7 +45,7 @@ func (c *queueSearch) number(p *queueProcess) uint32 {
 	if a := p.attempt; a != nil {
 		w := &a.approach
 		w.rounds = min(w.rounds, c.asks.roundsAtOnce)
-		is(w.QueueNodeFirst, w.Patient, w.elsewhere, w.unheard, w.waitsTo != 0, w.waited, w.againAt != 0)
+		is(w.Patient, w.taken, w.waitsTo != 0, w.waited, w.againAt != 0)
 		is(w.readers)
 		is(w.word.Heard, w.word.Refused, w.word.Vetoed, w.word.Others > 0)
 		key = append(key, byte(a.phase), byte(w.rounds))
@@ -105,12 +105,14 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 	case callerComes:
 		*x = queueCaller{stage: inLine}
 		p.line.Join(&x.caller)
-		c.look(p, x, e.late, &o)
+		c.look(p, x, &o)
 	case callerTimesOut:
-		p.line.AskAt = searchNow
-		c.look(p, x, e.late, &o)
+		if p.line.AskAt = searchNow; e.late { // the queue node has told the end of what is in the way
+			p.line.Unheard, p.line.Rests = false, true
+		}
+		c.look(p, x, &o)
 	case callerLooks:
-		c.look(p, x, e.late, &o)
+		c.look(p, x, &o)
 	case callerUnlocks:
 		*x = queueCaller{stage: gone}
 		c.unlock(p, &o)
@@ -122,9 +124,6 @@ func (c *queueSearch) step(e queueStep) queueOutcome {
 		c.advance(p, Event{What: TimeUp, Later: make([]instant, c.nodes)}, p.attempt.Arm(), &o)
 	case processCalled:
 		p.wake(c.queue.call(&p.line))
-		if p.attempt != nil && p.line.IsCalled {
-			c.advance(p, Event{What: Called}, searchStart, &o)
-		}
 	case processExtends:
 		p.extended = true
 		o.send(theQueueNode, extend)
@@ -140,20 +139,18 @@ func (p *queueProcess) wake(x *caller) {
 	}
 }
 
-// look has a caller look what to do. late says that the time is over in which attempts ask the
-// queue node first.
-func (c *queueSearch) look(p *queueProcess, x *queueCaller, late bool, o *queueOutcome) {
+// look has a caller look what to do.
+func (c *queueSearch) look(p *queueProcess, x *queueCaller, o *queueOutcome) {
 	x.woken, x.timer = false, noTimer
-	if late {
-		p.line.AllUntil = searchNow
-	}
 	switch next := p.line.Look(&x.caller, p.crowded, searchNow); {
 	case next.Step == line.Take:
 		*x = queueCaller{stage: holding}
 	case next.Step == line.Rest:
 		p.line.Rested(theQueueNode, !c.deaf, searchNow)
-		o.send(theQueueNode, rest)
-		c.look(p, x, false, o)
+		if o.send(theQueueNode, rest); c.deaf {
+			p.line.Placed(wire.Word{Left: -1}, searchNow)
+		}
+		c.look(p, x, o)
 	case next.Step == line.Ask:
 		p.attempt = &Attempt{
 			Config: Config{Rules: c.rules, Need: c.need, Timeout: searchTimeout, Skew: func(int, instant) (error, bool) { return nil, true }},
@@ -226,8 +223,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line
 	for i := range a.Nodes {
 		n := &a.Nodes[i]
 		switch {
-		case i != theQueueNode && n.Err == ErrNotAsked:
-		case i != theQueueNode || !goesOn || !c.queue.rests(&a.approach):
+		case i != theQueueNode || !goesOn || !c.queue.rests(a):
 			o.send(i, rollback)
 		case n.Vote == Yes:
 			o.send(i, restGranted)
@@ -235,7 +231,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line
 			o.send(i, rest)
 		}
 	}
-	f := line.Failure{Word: a.approach.word, Elsewhere: a.approach.elsewhere, Queued: goesOn && a.approach.rests(), Listens: !c.deaf}
+	f := line.Failure{Word: a.approach.word, Elsewhere: a.Elsewhere(), Queued: goesOn && a.approach.rests(), Listens: !c.deaf}
 	if f.Word.Heard {
 		p.crowded = f.Word.Others > 0
 	}
@@ -247,7 +243,7 @@ func (c *queueSearch) failed(p *queueProcess, goesOn bool, o *queueOutcome) line
 
 // unlock ends the lease of a caller that has gone.
 func (c *queueSearch) unlock(p *queueProcess, o *queueOutcome) {
-	if heir := p.line.Heir(&c.lease); heir != nil && p.handed+1 < c.block {
+	if heir := p.line.Heir(); p.line.Has() && heir != nil && p.handed+1 < c.block {
 		p.handed++
 		queuedAt, next := p.line.HandedOver(heir, theQueueNode)
 		if queuedAt != line.Nowhere {
@@ -381,7 +377,7 @@ func (c *queueSearch) local(s queueState, p int, visit func(queueState, search.S
 			return
 		}
 		do(e, by)
-		if at.line.AllUntil.After(searchNow) {
+		if e.what == callerTimesOut && at.line.Failures > 0 {
 			e.late = true
 			do(e, by)
 		}

@@ -84,7 +84,7 @@ type (
 
 // queueRules are the rules that the controls replace.
 type queueRules struct {
-	rests          func(*approach) bool                          // an attempt that failed tells the queue node that its process goes on waiting
+	rests          func(*Attempt) bool                           // an attempt that failed tells the queue node that its process goes on waiting
 	leave          func(*waitline, *caller) (bool, int, *caller) // a caller gives up
 	call           func(*waitline) *caller                       // the queue node calls the process
 	heeds          func(wire.Word) wire.Word                     // what an attempt hears of the queue node's answer
@@ -102,7 +102,7 @@ type queueRules struct {
 
 func queueAlgorithm() queueRules {
 	return queueRules{
-		rests:          (*approach).rests,
+		rests:          (*Attempt).Rests,
 		leave:          (*waitline).Leave,
 		call:           func(l *waitline) *caller { return l.Called(0) },
 		heeds:          func(w wire.Word) wire.Word { return w },
@@ -432,7 +432,7 @@ func (s *queueState) isTurn() bool {
 func queueSearchOf(nodes int, callers []int, block int, change func(*queueSearch)) *queueSearch {
 	c := &queueSearch{nodes: nodes, need: nodes/2 + 1, callers: callers, block: block}
 	c.rules, c.queue = rules.New(), queueAlgorithm()
-	c.policy = line.Policy{QueuedDelay: 2 * longWait, AskAllEvery: 1, RoomDelay: time.Minute}
+	c.policy = line.Policy{FirstDelay: 1, MostDelay: 1, QueuedDelay: 2 * longWait, RestDelay: 2 * longWait, AskAllEvery: 2, RoomDelay: time.Minute}
 	c.asks = askPolicy{leastPatience: 10, roundPause: 10, retryShare: 10}
 	change(c)
 	return c
@@ -501,10 +501,10 @@ func TestQueueSearchControls(t *testing.T) {
 		want   string
 	}{
 		{"a process that goes on waiting sends a plain release", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
-			c.queue.rests = func(*approach) bool { return false }
+			c.queue.rests = func(*Attempt) bool { return false }
 		}, waitsForEver},
 		{"a process that may have met a holder elsewhere is in no queue", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
-			c.queue.rests = func(p *approach) bool { return p.rests() && !p.elsewhere }
+			c.queue.rests = func(a *Attempt) bool { return a.Rests() && !a.Elsewhere() }
 		}, waitsForEver},
 		{"a caller that gives up stays in the queue", queueSearchOf(3, []int{1, 1}, 1, anyOrder), func(c *queueSearch) {
 			c.leaves = 1

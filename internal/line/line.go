@@ -39,6 +39,7 @@ const Nowhere = -1
 // resource.
 type Line[H comparable, C any] struct {
 	key         Key
+	kind        *kind
 	policy      *Policy
 	holder      H             // by which the process has the resource; zero if it does not, and in a line of readers or for any of several
 	first, rear *Caller[H, C] // the callers that wait; first is the head
@@ -58,12 +59,12 @@ type Line[H comparable, C any] struct {
 // Attempts has the outcome of the attempts of a line's heads. The next head goes on from there,
 // because the place in the queue belongs to the process.
 type Attempts struct {
-	Why       error // why the last attempt failed; nil if none has
-	Unheard   bool  // the queue node did not answer it, or has not answered a rest for any of several resources yet
-	Failures  int
+	Why       error     // why the last attempt failed; nil if none has
+	Unheard   bool      // the queue node did not answer it, or has not answered a rest yet
+	Failures  int       // attempts, and rests without one
 	Elsewhere int       // last attempts in a row that the queue node granted and a quorum refused
-	AskAt     time.Time // when to make the next attempt
-	AllUntil  time.Time // until then attempts ask the queue node first
+	AskAt     time.Time // when to ask again
+	Rests     bool      // to rest then: the queue node knows which process is next. Otherwise all nodes are asked
 	IsCalled  bool      // the queue node has called since the last attempt began
 	Released  bool      // the process has just had the resource
 	Number    int       // of the one of several resources to which the queue node has called
@@ -94,7 +95,7 @@ func (c *Caller[H, C]) Key() Key { return c.line.key }
 type Advice struct {
 	Step Step
 	How  Strategy        // of Ask and Rest
-	Wake <-chan struct{} // nil for an attempt that asks all nodes, and for Take
+	Wake <-chan struct{} // of Wait and Rest
 	For  time.Duration   // bounds Wait; 0 = until Wake alone
 }
 
@@ -103,18 +104,17 @@ type Step uint8
 
 const (
 	Wait Step = iota // until it is woken
-	Rest             // join the queue of the queue node without an attempt
+	Rest             // ask the queue node alone: it has a place in its queue for the process, and replies what an attempt needs to know
 	Ask              // make an attempt
 	Take             // the lease that was handed over to the caller, or is shared with it
 )
 
 // Strategy is how the head of a line approaches the nodes.
 type Strategy struct {
-	Waits          bool // the process waits for the resource if another one has it
-	QueueNodeFirst bool // the other nodes are asked when the queue node has granted
-	Patient        bool // other processes are known to wait: a quorum waits for the queue node's answer
-	Number         int  // of the attempt, among those of the line
-	OneOf          int  // the one of several resources to ask for; 0 = any
+	Waits   bool // the process waits for the resource if another one has it
+	Patient bool // other processes are known to wait: a quorum waits for the queue node's answer
+	Number  int  // of the attempt, among those of the line
+	OneOf   int  // the one of several resources to ask for; 0 = any
 }
 
 // Failure is the failure of an attempt, as far as the order depends on it.
@@ -171,31 +171,30 @@ func (l *Line[H, C]) Look(c *Caller[H, C], crowded bool, now time.Time) Advice {
 		return Advice{For: l.policy.OutageLook}
 	case now.Before(l.AskAt) && (l.Outage || !l.IsCalled):
 		return Advice{For: l.AskAt.Sub(now)}
-	case crowded && l.Failures == 0 && !l.IsCalled && l.QueuedAt == Nowhere, // an attempt would be refused
-		l.key.Slot > 0 && !l.IsCalled && !l.Unheard && (l.Failures == 0 || l.Why != nil): // an attempt would not know which to ask for; one is made for the reason
+	case l.rests(crowded):
 		return Advice{Step: Rest, How: Strategy{Waits: true, Number: l.attempts}}
 	}
 	l.mayShare = l.joined
 	l.attempts++
-	c.idle, l.AskAt = false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
-	return Advice{Step: Ask, How: l.strategy(crowded, now)}
+	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts, OneOf: l.Number}
+	if l.IsCalled { // the queue node grants the resource to no other process now, but may call again to another one
+		how.Patient = l.kind.named
+	}
+	c.idle, l.IsCalled, l.Rests, l.AskAt = false, false, false, time.Time{} // if the caller gives up during its attempt, the next head asks at once
+	return Advice{Step: Ask, How: how}
 }
 
-// strategy returns the strategy of the next attempt.
-func (l *Line[H, C]) strategy(crowded bool, now time.Time) Strategy {
-	how := Strategy{Waits: true, Patient: crowded, Number: l.attempts, OneOf: l.Number}
+// rests reports whether the head asks the queue node alone. An attempt would be refused or overtake the process that is
+// called now, where others wait, or where the process has just had the resource. Without a name it would not know what to
+// ask for: one attempt is made, for the reason.
+func (l *Line[H, C]) rests(crowded bool) bool {
 	switch {
-	case l.IsCalled: // the queue node grants the resource to no other process now
-		how.Patient, l.IsCalled = l.key.Slot > 0, false // of several, the queue node may call to another one meanwhile
-	case l.Failures == 0 && (crowded || l.Released): // asking all nodes could overtake the process that is called now
-		how.QueueNodeFirst = true
-		l.AllUntil = now.Add(l.policy.AskAllEvery)
-	case l.Failures > 0 && !l.Unheard && (now.Before(l.AllUntil) || l.key.Slot > 0):
-		how.QueueNodeFirst = true
-	default:
-		l.AllUntil = now.Add(l.policy.AskAllEvery)
+	case l.IsCalled || l.Unheard:
+		return false
+	case l.Failures == 0:
+		return crowded || l.Released || l.kind.named
 	}
-	return how
+	return l.Rests || l.kind.named && l.Why != nil
 }
 
 // Failed notes a failed attempt of the head. The next attempt is due after a pause, which is about
@@ -210,51 +209,65 @@ func (l *Line[H, C]) Failed(f Failure, pause func(failures int) time.Duration, n
 		l.Elsewhere = 0
 	}
 	l.Polls = !f.Listens
-	if l.key.Slot > 0 { // another one may end before that one
-		f.Word.Left, f.KeysLeft = -1, 0
-	}
 	switch most := l.policy.MostRefused; {
 	case f.Outage:
 		wait = max(wait, l.policy.QueuedDelay)
 	case f.Elsewhere && l.Elsewhere < most: // a release may be under way
 	case f.Elsewhere && (l.Elsewhere == most || !f.Listens):
 		wait = l.policy.room()
-	case f.Queued && f.Listens:
-		wait = max(wait, l.policy.patience(f.left()))
-		if l.policy.endsSoon(f.Word) { // after the end the queue node has the key of the process that is next
-			l.AllUntil = now.Add(wait + l.policy.AskAllEvery)
+	case f.Queued:
+		if asksAgain := l.wait(f.left()); f.Listens {
+			wait = max(wait, asksAgain)
 		}
 	}
 	l.AskAt = now.Add(wait)
 }
 
-// Rested notes that the process joins the queue of a node without an attempt.
+// wait returns for how long a process in the queue waits, before it asks again. left is how long what is in the way lasts;
+// negative if that is not known. When that ends the process rests, and otherwise asks all nodes: the queue node's key may
+// be that of an attempt which is over. So it does from time to time also if it rests often, and once soon, for the reason.
+func (l *Line[H, C]) wait(left time.Duration) (wait time.Duration) {
+	l.Rests = (l.Polls || l.policy.endsSoon(left)) && l.Failures%l.policy.AskAllEvery != 0
+	switch wait = l.policy.patience(left); {
+	case l.Polls:
+		return l.policy.RetryDelay(l.Failures)
+	case l.Why == nil && wait > l.policy.RestDelay:
+		l.Rests = false
+		return l.policy.RestDelay
+	}
+	return wait
+}
+
+// Rested notes that the process joins the queue of a node without an attempt. If the node does not answer, all nodes are
+// asked.
 func (l *Line[H, C]) Rested(queueNode int, listens bool, now time.Time) {
 	l.QueuedAt = queueNode
 	l.Failures++
-	l.Unheard, l.Polls = l.key.Slot > 0, !listens
-	l.AllUntil = now.Add(l.policy.AskAllEvery)
-	if listens {
-		l.AskAt = now.Add(l.policy.RestDelay)
-	} else {
-		l.AskAt = now.Add(l.policy.RetryDelay(l.Failures))
-	}
+	l.Unheard, l.Polls = true, !listens
+	l.AskAt = now.Add(l.policy.RestDelay)
 }
 
-// placed notes how many processes are before this one in the queue: they ask first when a key ends.
-// Of several resources the next end is not known.
-func (l *Line[H, C]) placed(before int, now time.Time) (wake *Caller[H, C]) {
-	l.Before = before
-	if l.key.Slot > 0 {
-		if l.Unheard = false; !l.Polls {
-			l.AskAt = now.Add(l.policy.patience(-1))
-		}
+// Placed notes the reply to a rest that does not give the process the turn: the processes before it ask first when what is
+// in the way ends. It returns the caller to wake.
+func (l *Line[H, C]) Placed(w wire.Word, now time.Time) (wake *Caller[H, C]) {
+	former := l.AskAt
+	l.Before = max(0, w.Before)
+	switch {
+	case w.Before < 0 && l.Unheard: // there is no queue
+		l.AskAt = now.Add(l.policy.RetryDelay(l.Failures))
+	case l.Unheard:
+		l.Unheard = false
+		l.AskAt = now.Add(l.wait(w.Left))
+	case w.Left >= 0 && !l.Polls && now.Add(w.Left).Before(l.AskAt):
+		l.AskAt = now.Add(l.wait(w.Left))
 	}
 	if now.Before(l.AskAt) {
-		l.AskAt = l.AskAt.Add(time.Duration(min(before, l.policy.MostSpread)) * time.Millisecond)
+		l.AskAt = l.AskAt.Add(time.Duration(min(l.Before, l.policy.MostSpread)) * time.Millisecond)
 	}
-	if near := now.Add(l.policy.NearDelay); before > 0 && before <= l.policy.Near && near.Before(l.AskAt) {
-		l.AskAt = near // the process before it may be stopped, and keep its turn
+	if near := now.Add(l.policy.NearDelay); w.Before > 0 && w.Before <= l.policy.Near && near.Before(l.AskAt) {
+		l.AskAt, l.Rests = near, l.Failures%l.policy.AskAllEvery != 0 // the process before it may be stopped, and keep its turn
+	}
+	if l.AskAt.Before(former) {
 		return l.first
 	}
 	return nil
@@ -276,7 +289,7 @@ func (l *Line[H, C]) Called(number int) (wake *Caller[H, C]) {
 // when h is released. If the process is in the queue of another node, queuedAt is that node, and
 // otherwise Nowhere.
 func (l *Line[H, C]) Held(h H, c *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
-	l.contested = l.contested && l.holder == h || l.Failures > 0
+	l.contested = l.contested && l.holder == h || l.Why != nil
 	if l.holder != h {
 		l.atGrant = l.joined
 	}
@@ -290,7 +303,7 @@ func (l *Line[H, C]) Held(h H, c *Caller[H, C], leaves int) (queuedAt int, wake 
 
 // begin forgets what the attempts came to, because one was granted.
 func (l *Line[H, C]) begin() {
-	l.Attempts = Attempts{QueuedAt: l.QueuedAt, AllUntil: l.AllUntil}
+	l.Attempts = Attempts{QueuedAt: l.QueuedAt}
 }
 
 // leaveQueue notes that the process leaves its queue, and returns the node to tell: Nowhere if that
@@ -345,20 +358,20 @@ type Offer[C any] struct {
 	Contested bool // other processes want the resource, or readers of this process
 }
 
-// Heir returns the caller that can take over the lease of a holder: it waits at the head of the
-// line. It returns nil if there is no such caller.
-func (l *Line[H, C]) Heir(h H) *Caller[H, C] {
-	if c := l.first; c != nil && c.idle && (l.holder == h || l.key.Slot > 0) {
+// Heir returns the caller that can take over a lease: it waits at the head of the line. It returns nil if there is no
+// such caller.
+func (l *Line[H, C]) Heir() *Caller[H, C] {
+	if c := l.first; c != nil && c.idle {
 		return c
 	}
 	return nil
 }
 
-// HandedOver notes that the lease of the holder was handed over to the heir, which leaves the line.
-// leaves and queuedAt are as in Held, or as in Admit if there are several resources.
+// HandedOver notes that a lease was handed over to the heir, which leaves the line. leaves and queuedAt are as in Held, or
+// as in Admit if the line does not have the resource: the process may have some of several, and want more.
 func (l *Line[H, C]) HandedOver(heir *Caller[H, C], leaves int) (queuedAt int, wake *Caller[H, C]) {
 	heir.served = true
-	if l.key.Slot > 0 {
+	if !l.Has() {
 		_, queuedAt, wake = l.Admit(heir, Nowhere, func(*C) bool { return false })
 		return queuedAt, wake
 	}

@@ -42,7 +42,7 @@ func (t *lines) placed(before int, turn bool) {
 	if l := t.lines[key]; l != nil {
 		attempts = l.attempts
 	}
-	t.Hear(key, wire.Word{Joined: true, Before: before, Turn: turn}, 0, attempts)
+	t.Hear(key, wire.Word{Joined: true, Before: before, Turn: turn, Left: -1}, 0, attempts)
 }
 
 // atHeadNow reports whether it is the caller's turn.
@@ -171,7 +171,7 @@ func told(c *caller) bool {
 // wantAdvice checks what a caller is told to do.
 func wantAdvice(t *testing.T, what string, got, want Advice) {
 	t.Helper()
-	if waits := got.Wake != nil; waits == (got.Step == Ask && !got.How.QueueNodeFirst || got.Step == Take) {
+	if waits := got.Wake != nil; waits == (got.Step == Ask || got.Step == Take) {
 		t.Errorf("%s: got %+v, want something to wait for if there is nothing to do", what, got)
 	}
 	got.Wake, got.How.Number = nil, 0
@@ -183,7 +183,7 @@ func wantAdvice(t *testing.T, what string, got, want Advice) {
 var (
 	park     = Advice{}
 	askAll   = Advice{Step: Ask, How: Strategy{Waits: true}}
-	askFirst = Advice{Step: Ask, How: Strategy{Waits: true, QueueNodeFirst: true}}
+	rest     = Advice{Step: Rest, How: Strategy{Waits: true}}
 	answered = askAll // to a call
 )
 
@@ -254,7 +254,7 @@ func TestHeadAlone(t *testing.T) {
 			t.Error("when the resource is free: got the third not told, want it told")
 		}
 		// Others may have been called: it must not overtake them.
-		wantAdvice(t, "the third, at the head", all.Look(line[2]), askFirst)
+		wantAdvice(t, "the third, at the head", all.Look(line[2]), rest)
 		all.Leave(line[2])
 		if len(all.lines) != 0 {
 			t.Errorf("%d lines are left", len(all.lines))
@@ -264,7 +264,7 @@ func TestHeadAlone(t *testing.T) {
 
 // A promise to be called makes the pause long, but no longer than what is in the way.
 //
-// Source: ALGORITHM section 10, "A waiting process asks again after".
+// Source: ALGORITHM section 10, "A waiting process rests again after".
 func TestPatience(t *testing.T) {
 	for left, want := range map[time.Duration]time.Duration{
 		-time.Millisecond:       time.Second, // without an end
@@ -274,7 +274,7 @@ func TestPatience(t *testing.T) {
 		1400 * time.Millisecond: time.Second,
 		time.Hour:               time.Second,
 	} {
-		if soon := DefaultPolicy.endsSoon(wire.Word{Left: left}); soon != (want != time.Second) {
+		if soon := DefaultPolicy.endsSoon(left); soon != (want != time.Second) {
 			t.Errorf("with %v left: got that it ends soon: %v", left, soon)
 		}
 		least, most := time.Duration(1<<62), time.Duration(0)
@@ -357,7 +357,7 @@ func TestCall(t *testing.T) {
 			t.Error("where the process has the resource: got a caller told, want it to wait")
 		}
 		all.freed(g)
-		wantAdvice(t, "the head", all.Look(c), askFirst)
+		wantAdvice(t, "the head", all.Look(c), rest)
 	})
 	t.Run("while the head pauses", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
@@ -482,49 +482,48 @@ func TestChanged(t *testing.T) {
 	})
 }
 
-// An attempt asks all nodes at once, but the queue node first where other processes are known to
-// wait, or where it has just refused. In between it asks all at once again, in case the queue node is wrong.
+// An attempt asks all nodes at once. Where the queue node knows which process is next, the queue node alone is asked, by a
+// rest. In between all are asked again, in case its key is that of an attempt which is over.
 //
-// Source: ALGORITHM section 10, "Free lock" and "Contended".
+// Source: ALGORITHM section 10, "Contended".
 func TestApproach(t *testing.T) {
 	now := pause(0)
-	t.Run("one who keeps asking", func(t *testing.T) {
+	t.Run("a process that polls", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := newLines()
 			c := all.stand("r")
-			for round := range 3 {
-				wantAdvice(t, "at first, and after a time", all.Look(c), askAll)
-				all.Failed(c, deaf(refusedBy(-1)), now)
-				for range 7 {
-					wantAdvice(t, "refused", all.Look(c), askFirst)
-					all.Failed(c, deaf(refusedBy(-1)), now)
-					time.Sleep(99 * time.Millisecond)
+			wantAdvice(t, "at first", all.Look(c), askAll)
+			all.Failed(c, deaf(refusedBy(-1)), now)
+			for n := 2; n < 40; n++ {
+				want := rest
+				if n == 17 || n == 33 {
+					want = askAll
 				}
-				wantAdvice(t, "refused for long", all.Look(c), askFirst)
-				all.Failed(c, deaf(refusedBy(-1)), now)
-				time.Sleep(DefaultPolicy.AskAllEvery - 7*99*time.Millisecond)
-				if round == 0 && DefaultPolicy.AskAllEvery != 700*time.Millisecond {
-					t.Errorf("DefaultPolicy.AskAllEvery: got %v, want 700ms", DefaultPolicy.AskAllEvery)
+				time.Sleep(100 * time.Millisecond)
+				wantAdvice(t, "refused", all.Look(c), want)
+				if want == rest {
+					all.Rested(c, 0, false)
+					wantAdvice(t, "before the answer", all.Look(c), Advice{For: DefaultPolicy.RestDelay})
+					all.Hear(c.Key(), wire.Word{Joined: true, Left: -1}, 0, c.line.attempts)
+				} else {
+					all.Failed(c, deaf(refusedBy(-1)), now)
 				}
 			}
 		})
 	})
-	t.Run("one who is in the queue", func(t *testing.T) {
+	t.Run("a process in the queue", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all := newLines()
 			c := all.stand("r")
-			for _, want := range []Advice{askAll, askFirst, askFirst, askFirst, askFirst} {
-				wantAdvice(t, "at the end of a key", all.Look(c), want)
-				all.Failed(c, refusedBy(200*time.Millisecond), now)
-				time.Sleep(300 * time.Millisecond)
-			}
-			foreign := refusedBy(50 * time.Millisecond)
-			foreign.Word.Foreign = true
-			all.Look(c)
-			for _, want := range []Advice{askFirst, askFirst, askAll, askFirst} {
-				all.Failed(c, foreign, now)
-				time.Sleep(300 * time.Millisecond)
-				wantAdvice(t, "behind a key of another library", all.Look(c), want)
+			wantAdvice(t, "at first", all.Look(c), askAll)
+			for _, left := range []time.Duration{200 * time.Millisecond, time.Hour, 50 * time.Millisecond} {
+				want := rest
+				if left == time.Hour {
+					want = askAll
+				}
+				all.Failed(c, refusedBy(left), now)
+				time.Sleep(1200 * time.Millisecond)
+				wantAdvice(t, "after an end", all.Look(c), want)
 			}
 			all.Call(Key{Resource: "r"}, 0)
 			wantAdvice(t, "called", all.Look(c), answered)
@@ -535,18 +534,16 @@ func TestApproach(t *testing.T) {
 			all := newLines()
 			all.hear("r", wire.Word{Heard: true, Others: 1}, time.Second)
 			c := all.stand("r")
-			wantAdvice(t, "at first", all.Look(c), Advice{Step: Rest, How: Strategy{Waits: true}})
+			wantAdvice(t, "at first", all.Look(c), rest)
 			all.Rested(c, 0, false)
-			time.Sleep(3 * time.Millisecond)
-			wait := askFirst
+			time.Sleep(DefaultPolicy.RestDelay) // the queue node was too slow
+			wait := askAll
 			wait.How.Patient = true
 			wantAdvice(t, "the first attempt", all.Look(c), wait)
-			all.Failed(c, failedWith(wire.Word{}), now) // the queue node was too slow
-			wait.How.QueueNodeFirst = false
+			all.Failed(c, failedWith(wire.Word{}), now)
 			wantAdvice(t, "the second", all.Look(c), wait)
 			all.Failed(c, deaf(refusedBy(-1)), now)
-			wait.How.QueueNodeFirst = true
-			wantAdvice(t, "refused", all.Look(c), wait)
+			wantAdvice(t, "refused", all.Look(c), rest)
 			all.Call(Key{Resource: "r"}, 0)
 			wantAdvice(t, "called", all.Look(c), answered) // which is patience enough
 			all.Failed(c, failedWith(wire.Word{}), now)
@@ -582,22 +579,44 @@ func TestRest(t *testing.T) {
 	for _, test := range []struct {
 		name        string
 		place       int
+		left        time.Duration
 		listening   bool
 		least, most time.Duration
+		next        Step
 	}{
-		{"first", 0, true, 250 * time.Millisecond, 250 * time.Millisecond},
-		{"third", 2, true, 252 * time.Millisecond, 252 * time.Millisecond},
-		{"of many", 1000, true, 350 * time.Millisecond, 350 * time.Millisecond},
-		{"one that polls", 0, false, 1, 2*time.Millisecond + time.Microsecond},
+		{"first", 0, 20 * time.Millisecond, true, 21 * time.Millisecond, 21 * time.Millisecond, Rest},
+		{"third", 2, 20 * time.Millisecond, true, 23 * time.Millisecond, 23 * time.Millisecond, Rest},
+		{"of many", 1000, 20 * time.Millisecond, true, 121 * time.Millisecond, 121 * time.Millisecond, Rest},
+		{"of many, and the end is not known", 1000, -1, true, 350 * time.Millisecond, 350 * time.Millisecond, Ask},
+		{"a process that polls", 0, 20 * time.Millisecond, false, 1, 2*time.Millisecond + time.Microsecond, Rest},
+		{"no queue", -1, -1, true, 1, 2*time.Millisecond + time.Microsecond, Ask},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				all, c := rested(t, test.listening)
-				all.placed(test.place, false)
+				all.Hear(line, wire.Word{Joined: true, Before: test.place, Left: test.left}, 0, c.line.attempts)
 				wantWait(t, all, c, test.least, test.most)
+				time.Sleep(test.most)
+				if got := all.Look(c); got.Step != test.next {
+					t.Errorf("then: got %+v, want step %d", got, test.next)
+				}
 			})
 		})
 	}
+	t.Run("the end comes sooner than the refusal said", func(t *testing.T) { // of several keys, that of another one
+		synctest.Test(t, func(t *testing.T) {
+			all, c := rested(t, true)
+			all.Call(line, 0)
+			all.Look(c)
+			all.Failed(c, refusedBy(time.Second), pause(time.Microsecond))
+			wantWait(t, all, c, time.Second, time.Second+time.Millisecond)
+			all.Hear(line, wire.Word{Joined: true, Left: 30 * time.Millisecond}, 0, c.line.attempts)
+			if !told(c) {
+				t.Error("got the caller not told, want it told")
+			}
+			wantWait(t, all, c, 31*time.Millisecond, 31*time.Millisecond)
+		})
+	})
 	t.Run("the reply says that it has the turn", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all, c := rested(t, true)
@@ -625,6 +644,29 @@ func TestRest(t *testing.T) {
 			})
 		})
 	}
+	t.Run("a process before it does not come", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			all, c := rested(t, true)
+			all.Failed(c, refusedBy(-1), pause(time.Minute))
+			for n := 3; n < 40; n++ { // attempts and rests
+				all.placed(1, false)
+				time.Sleep(time.Second)
+				want := Rest
+				if n == 17 || n == 33 {
+					want = Ask
+				}
+				next := all.Look(c)
+				if next.Step != want {
+					t.Errorf("step %d: got %+v, want step %d", n, next, want)
+				}
+				if next.Step == Rest {
+					all.Rested(c, 0, true)
+				} else {
+					all.Failed(c, refusedBy(-1), pause(time.Minute))
+				}
+			}
+		})
+	})
 	t.Run("the reply comes after a further attempt", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			all, c := rested(t, true)
@@ -986,7 +1028,7 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("%s: got %d served, %d asked, the late one served: %v, %d left; want %d, %d, false, %d",
 				test.name, served, asks, late.served, all.Waiting(), test.served, test.asks, readers+1-test.served)
 		}
-		if next := all.Look(late); test.served == readers && (next.Step != Ask || next.How.QueueNodeFirst) {
+		if next := all.Look(late); test.served == readers && next.Step != Ask {
 			t.Errorf("%s: the late one is told %+v, want it to ask all nodes", test.name, next)
 		}
 	}

@@ -32,7 +32,7 @@ func New[H comparable, C any](policy *Policy, emptyPrefix bool) *Lines[H, C] {
 
 // NewLine returns a line without callers.
 func NewLine[H comparable, C any](key Key, policy *Policy) *Line[H, C] {
-	return &Line[H, C]{key: key, policy: policy, Attempts: Attempts{QueuedAt: Nowhere}}
+	return &Line[H, C]{key: key, kind: key.kind(), policy: policy, Attempts: Attempts{QueuedAt: Nowhere}}
 }
 
 // lineLocked returns a line, and makes it if there is none.
@@ -52,9 +52,7 @@ func (ls *Lines[H, C]) lineLocked(key Key) *Line[H, C] {
 func (ls *Lines[H, C]) tidyLocked(l *Line[H, C]) {
 	if l.first == nil && !l.Has() && ls.lines[l.key] == l {
 		delete(ls.lines, l.key)
-		if l.key.Slot > 0 {
-			ls.tidySeveralLocked(l)
-		}
+		ls.tidySeveralLocked(l)
 	}
 }
 
@@ -91,7 +89,7 @@ func (ls *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
 	if next.For == 0 {
 		next = c.line.Look(c, ls.known.crowded(c.line.key.queue(), now), now)
 	}
-	if next.Step == Wait || next.Step == Rest || next.How.QueueNodeFirst && c.line.key.Slot == 0 { // a call may be to another one of several
+	if next.Step == Wait || next.Step == Rest {
 		if c.wake == nil {
 			c.wake = make(chan struct{}, 1)
 		}
@@ -161,17 +159,9 @@ func (ls *Lines[H, C]) Hear(key Key, w wire.Word, ttl time.Duration, attempt int
 		} else if w.Turn {
 			l.Called(w.Number).Poke()
 		} else {
-			l.placed(w.Before, time.Now()).Poke()
+			l.Placed(w, time.Now()).Poke()
 		}
 	}
-}
-
-// IsCalled reports whether the queue node has called the process since the last attempt of a
-// caller's line began.
-func (ls *Lines[H, C]) IsCalled(c *Caller[H, C]) bool {
-	ls.mu.Lock()
-	defer ls.mu.Unlock()
-	return c.line.IsCalled
 }
 
 // Call wakes the head of a line after the queue node has called the process, to the one of several
@@ -229,12 +219,14 @@ func (ls *Lines[H, C]) HandOver(key Key, h H, leaves int, take func(Offer[C]) bo
 	defer ls.mu.Unlock()
 	l := ls.lines[key]
 	if any := ls.several[key.Resource]; any != nil {
-		l = any.firstHeir(h)
+		l = any.firstHeir()
+	} else if l != nil && l.holder != h {
+		l = nil
 	}
 	if l == nil {
 		return nil, Nowhere
 	}
-	if heir = l.Heir(h); heir == nil {
+	if heir = l.Heir(); heir == nil {
 		return nil, Nowhere
 	}
 	key = l.key

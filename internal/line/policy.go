@@ -3,8 +3,6 @@ package line
 import (
 	"math/rand/v2"
 	"time"
-
-	"github.com/d0720281/redlock/internal/wire"
 )
 
 // Policy has the times and numbers that tune when the head of a line asks again.
@@ -17,11 +15,11 @@ type Policy struct {
 	QueuedDelay   time.Duration // largest pause of a process in the queue
 	OutageLook    time.Duration // how often a caller that waits for a quorum of nodes looks, for the log
 	HandOverDelay time.Duration // how long a process that has some of several resources waits for a lease that is handed over, before it joins their queue
-	RestDelay     time.Duration // pause of a process that has joined the queue without an attempt
+	RestDelay     time.Duration // how long a process waits for the answer to its rest
 	Near          int           // largest number of processes before a process in the queue for which NearDelay counts
 	NearDelay     time.Duration // largest pause then: the processes before it may be stopped, and keep their turn
 	MostSpread    int           // a process waits for 1 ms for each process before it, but for no more than so many
-	AskAllEvery   time.Duration // how often a process that keeps asking the queue node asks all nodes
+	AskAllEvery   int           // of so many rests in a row one is an attempt that asks all nodes
 	RoomDelay     time.Duration // usual pause of a process that may keep a holder's renewals from the queue node
 	MostRefused   int           // attempts in a row that may do so before the process pauses for RoomDelay
 }
@@ -38,7 +36,7 @@ var DefaultPolicy = Policy{
 	Near:          3,
 	NearDelay:     300 * time.Millisecond,
 	MostSpread:    100,
-	AskAllEvery:   700 * time.Millisecond,
+	AskAllEvery:   16,
 	RoomDelay:     160 * time.Millisecond,
 	MostRefused:   2,
 }
@@ -68,7 +66,7 @@ func (p *Policy) DeniedPause(failed int) time.Duration {
 // holders die, and messages get lost. left is how long what is in the way lasts; it is negative if
 // that has no end, or if its end is not known.
 func (p *Policy) patience(left time.Duration) time.Duration {
-	if left >= 0 && left < p.soon() {
+	if p.endsSoon(left) {
 		return left + time.Millisecond
 	}
 	return p.QueuedDelay*4/5 + rand.N(p.QueuedDelay*2/5+1)
@@ -79,9 +77,8 @@ func (p *Policy) patience(left time.Duration) time.Duration {
 // then.
 func (p *Policy) soon() time.Duration { return p.QueuedDelay * 7 / 5 }
 
-// endsSoon reports whether what is in the way ends before a process in the queue would ask again:
-// then the queue node knows which process is next. The key of another library may be renewed.
-func (p *Policy) endsSoon(w wire.Word) bool { return w.Left >= 0 && w.Left < p.soon() && !w.Foreign }
+// endsSoon reports whether what is in the way ends before a process in the queue would ask again.
+func (p *Policy) endsSoon(left time.Duration) bool { return left >= 0 && left < p.soon() }
 
 // room returns how long a process pauses, so that a holder's renewals can get the queue node.
 func (p *Policy) room() time.Duration { return p.RoomDelay*3/4 + rand.N(p.RoomDelay/2) }

@@ -64,9 +64,10 @@ func (ls *Lines[H, C]) freedSeveralLocked(key Key, h H) {
 
 // tidySeveralLocked drops a line without a caller.
 func (ls *Lines[H, C]) tidySeveralLocked(l *Line[H, C]) {
-	s := ls.several[l.key.Resource]
-	s.lines = slices.DeleteFunc(s.lines, func(other *Line[H, C]) bool { return other == l })
-	ls.dropSeveralLocked(l.key.Resource)
+	if s := ls.several[l.key.Resource]; s != nil {
+		s.lines = slices.DeleteFunc(s.lines, func(other *Line[H, C]) bool { return other == l })
+		ls.dropSeveralLocked(l.key.Resource)
+	}
 }
 
 func (ls *Lines[H, C]) dropSeveralLocked(queue string) {
@@ -77,7 +78,7 @@ func (ls *Lines[H, C]) dropSeveralLocked(queue string) {
 
 // queued returns how many lines of the process are in the queue, for a request that does not name the process.
 func (s *several[H, C]) queued(key Key) (n int) {
-	if s == nil || key.Slot > 0 {
+	if s == nil || key != key.queue() {
 		return 0
 	}
 	for _, l := range s.lines {
@@ -89,9 +90,9 @@ func (s *several[H, C]) queued(key Key) (n int) {
 }
 
 // firstHeir returns the line whose head came first, of those that can take over a lease.
-func (s *several[H, C]) firstHeir(h H) (first *Line[H, C]) {
+func (s *several[H, C]) firstHeir() (first *Line[H, C]) {
 	for _, l := range s.lines {
-		if l.Heir(h) != nil && (first == nil || l.first.arrival < first.first.arrival) {
+		if l.Heir() != nil && (first == nil || l.first.arrival < first.first.arrival) {
 			first = l
 		}
 	}

@@ -23,33 +23,32 @@ func TestAnyOfSeveral(t *testing.T) {
 		want   func(Advice) bool
 	}{
 		{"waits for the answer", func(*lines, *caller) {}, func(a Advice) bool { return a.Step == Wait && a.For == 250*time.Millisecond }},
-		{"is answered", func(l *lines, c *caller) { l.Hear(c.Key(), wire.Word{Joined: true}, time.Second, 0) },
-			func(a Advice) bool { return a.Step == Wait && a.For >= 800*time.Millisecond }},
+		{"is answered", func(l *lines, c *caller) { l.Hear(c.Key(), wire.Word{Joined: true, Left: -1}, time.Second, 0) },
+			func(a Advice) bool { return a.Step == Wait && a.For == 250*time.Millisecond }},
 		{"is called by the answer", func(l *lines, c *caller) {
 			l.Hear(c.Key(), wire.Word{Joined: true, Turn: true, Number: 7}, time.Second, 0)
 		}, func(a Advice) bool {
-			return a.Step == Ask && a.How.OneOf == 7 && a.How.Patient && !a.How.QueueNodeFirst
+			return a.Step == Ask && a.How.OneOf == 7 && a.How.Patient
 		}},
 		{"is called by a message", func(l *lines, c *caller) { l.Call(c.Key(), 7) },
 			func(a Advice) bool { return a.Step == Ask && a.How.OneOf == 7 }},
 		{"gets no answer", func(*lines, *caller) { time.Sleep(250 * time.Millisecond) },
-			func(a Advice) bool { return a.Step == Ask && a.How.OneOf == 0 && !a.How.QueueNodeFirst }},
+			func(a Advice) bool { return a.Step == Ask && a.How.OneOf == 0 }},
 		{"asks once for the reason", func(l *lines, c *caller) {
-			l.Hear(c.Key(), wire.Word{Joined: true}, time.Second, 0)
+			l.Hear(c.Key(), wire.Word{Joined: true, Left: -1}, time.Second, 0)
 			time.Sleep(2 * time.Second)
-		}, func(a Advice) bool { return a.Step == Ask && a.How.OneOf == 0 && a.How.QueueNodeFirst }},
+		}, func(a Advice) bool { return a.Step == Ask && a.How.OneOf == 0 }},
 		{"rests again when it knows the reason", func(l *lines, c *caller) {
-			l.Hear(c.Key(), wire.Word{Joined: true}, time.Second, 0)
+			l.Hear(c.Key(), wire.Word{Joined: true, Left: -1}, time.Second, 0)
 			time.Sleep(2 * time.Second)
 			l.Look(c)
 			l.Failed(c, refusedBy(time.Hour), pause(time.Millisecond))
 			time.Sleep(2 * time.Second)
 		}, func(a Advice) bool { return a.Step == Rest }},
-		{"does not wait for the end of the key that refused it", func(l *lines, c *caller) {
-			l.Call(c.Key(), 7)
-			l.Look(c)
-			l.Failed(c, refusedBy(5*time.Millisecond), pause(time.Millisecond))
-		}, func(a Advice) bool { return a.Step == Wait && a.For >= 800*time.Millisecond }},
+		{"waits for the first end of a key", func(l *lines, c *caller) {
+			l.Hear(c.Key(), wire.Word{Joined: true, Left: 200 * time.Millisecond}, time.Second, 0)
+			time.Sleep(201 * time.Millisecond)
+		}, func(a Advice) bool { return a.Step == Rest }},
 		{"is called during its attempt", func(l *lines, c *caller) {
 			l.Call(c.Key(), 7)
 			l.Look(c)

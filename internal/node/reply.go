@@ -156,7 +156,10 @@ func (r Reply) Word(q *Request) (w wire.Word) {
 		w = wire.Word{Heard: true, Ended: true, Others: int(r.Counter)}
 	case wire.Rest:
 		if q.Process != wire.NoProcess {
-			w = wire.Word{Joined: true, Turn: r.Counter > 0, Number: int(r.Counter), Before: int(r.Extra)}
+			w = wire.Word{Joined: true, Turn: r.Counter > 0, Number: int(max(r.Counter, 0)), Before: int(r.Extra), Left: -1}
+			if r.Counter < 0 {
+				w.Left = time.Duration(-r.Counter) * time.Millisecond
+			}
 		}
 	}
 	return w

@@ -37,7 +37,7 @@ var update = flag.Bool("update", false, "write what came out into the files in t
 //	hears CHANNEL ...        processes listen
 //	clock TIME               the node's time is so much later than at first; no key ends by that
 //	client SETTING=VALUE ... what the caller sends with each request: run (with which the guard is on), longest, trust, heard, sees; off, how far the other
-//	                         nodes' clocks are ahead, us, or unknown; lacks, a version without that
+//	                         nodes' clocks are ahead, us, or unknown; lacks, a version or a right without that
 //	NAME ARGUMENT ...        a request; a semicolon stands between several that go in one call
 //
 // k is the lock key, and ~fence, for example, is k~fence. T is the node's time at first in us, t in ms. What the first
@@ -515,6 +515,7 @@ func (n *stage) call(line string) (batch []*Request, micros int64, replies []Rep
 	if lacks, is := map[string][2]string{
 		"readers":  {"~readers|0", "no sign"},
 		"adoption": {"adopted(key, value) then return 26", "false then return 26"},
+		"zrem":     {"'ZREM'", "'~ZREM'"},
 	}[n.client["lacks"]]; is {
 		if source = strings.ReplaceAll(source, lacks[0], lacks[1]); source == n.source {
 			panic("the script has no " + lacks[0])
@@ -611,7 +612,10 @@ func (n *stage) textOf(r *Request, rep Reply) string {
 		n.seen[answer{r.Op, rep.Code}] = true
 	}
 	text := words[rep.Code]
-	if rep.Counter != 0 || rep.Extra != 0 {
+	switch {
+	case rep.Counter < 0: // how long what is in the way of a rest lasts
+		text += " -" + life(-rep.Counter)
+	case rep.Counter != 0 || rep.Extra != 0:
 		text += " " + n.symbols(fmt.Sprint(rep.Counter))
 	}
 	if rep.Extra != 0 {

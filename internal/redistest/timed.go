@@ -53,6 +53,12 @@ func (t *T) Parallel() {
 	t.began = machine.now()
 }
 
+// Late returns how late timers have been since the test began, in all.
+func (t *T) Late() time.Duration {
+	late, _ := machine.since(t.began)
+	return late
+}
+
 // The methods that fail a test leave it to the verdict whether it failed.
 
 func (t *T) Fail()        { t.failed.Store(true) }

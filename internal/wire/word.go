@@ -12,11 +12,11 @@ type Word struct {
 	Refused bool          // another process has the resource, or has the turn
 	Vetoed  bool          // another process has the turn: no other process gets the resource for now
 	Others  int           // how many other processes wait
-	Left    time.Duration // of the holder's key or of the other process's turn; negative if it has no end
+	Left    time.Duration // of the holder's key or of the other process's turn, of several keys of the first that ends; negative if that is not known
 	Foreign bool          // the holder's key is that of another library
 
 	Joined bool // the reply is to a rest: the process is in the queue
 	Turn   bool // the process has the turn, and the key is free
 	Number int  // of that key, of several
-	Before int  // how many processes wait before this one
+	Before int  // how many processes wait before this one; negative if the node keeps no queue for it
 }

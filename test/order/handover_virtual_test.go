@@ -175,7 +175,7 @@ func TestVirtualHandOverBounds(t *testing.T) {
 			start := time.Now()
 			fences := serve(b, l, test.callers, 10*time.Millisecond)()
 			wantRising(t, fences, test.callers)
-			// Each grant takes one round trip, or two where the queue node is asked first. Each node
+			// Each grant takes one round trip, or two where the process rests first. Each node
 			// gets the release before it.
 			least := time.Duration(test.callers)*10*time.Millisecond + time.Duration(test.grants)*trip
 			if got := time.Since(start); got < least || got > least+time.Duration(2*test.grants)*trip {

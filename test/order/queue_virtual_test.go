@@ -74,7 +74,7 @@ func TestVirtualHolderWithoutItsQueueNode(t *testing.T) {
 			since := time.Now()
 			b.Unlock(held)
 			b.Got(w)
-			// The release and the call, and an attempt that asks the queue node and then the others;
+			// The release and the call, and an attempt;
 			// or the pause after which an attempt under way asks them again.
 			if got, most := w.At.Sub(since), 8*there+2*time.Millisecond; got > most {
 				t.Errorf("the next lease: got it after %v, want at most %v", got, most)

@@ -48,15 +48,21 @@ local function nextCounter(counterKey, now, wish, tokens)
   return counter
 end
 
--- leftOf returns the extra of a busy answer: for how many ms another's key lives, and its owner.
+-- lifeOf returns for how many ms another's key lives, as the queue node tells a process.
 local abrupt = 50 -- as wire.Abrupt
-local function leftOf(key, held, who)
-  local rest, owner = call('PTTL', key), labelOf(key, held)
+local function lifeOf(key, held, who)
+  local rest = call('PTTL', key)
   if held == sign then -- the life of the readers that are left
     local last = try('ZRANGE', key .. '~readers', '-1', '-1', 'WITHSCORES')[2]
     if last then rest = math.max(0, math.min(rest, tonumber(last) - math.floor(time() / 1000))) end
   end
-  if who and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+  if who and type(held) == 'string' and not string.find(held, '|', 1, true) and (rest < 0 or rest > abrupt) then rest = abrupt end
+  return rest
+end
+
+-- leftOf returns the extra of a busy answer: the life of another's key, and its owner.
+local function leftOf(key, held, who)
+  local rest, owner = lifeOf(key, held, who), labelOf(key, held)
   if owner then rest = string.format('%.0f %s', rest, owner) end
   return rest
 end

@@ -133,11 +133,11 @@ end
 
 -- join puts a process at the end of the queue, unless it is in it. Each waiting process says
 -- about once a second that it waits. A queue in which no process can be alive is forgotten. join returns the
--- one of several keys whose turn the process has, or nil.
+-- one of several keys whose turn the process has, or nil, and whether it was in the queue before.
 local function join(key, who, polls)
   if who == '-' then return end
   local queue, its = queueOf(key), turnOf(key, who)
-  try('ZADD', queue .. '~queue', 'NX', string.format('%.0f', time()), who)
+  local before = try('ZADD', queue .. '~queue', 'NX', string.format('%.0f', time()), who) == 0
   if queue ~= key and not its then
     local joined = tonumber(try('ZSCORE', queue .. '~queue', who))
     if joined and joined >= behind then try('ZADD', queue .. '~queue', string.format('%.0f', joined - behind), who) end
@@ -145,13 +145,13 @@ local function join(key, who, polls)
   see(key, who, polls, its)
   try('PEXPIRE', queue .. '~queue', seenMillis)
   try('PEXPIRE', queue .. '~seen', seenMillis)
-  return its
+  return its, before
 end
 
--- drop takes a process out of the queue.
+-- drop takes a process out of the queue, and reports whether the user may do that.
 local function drop(key, who)
-  try('ZREM', queueOf(key) .. '~queue', who)
   try('HDEL', queueOf(key) .. '~seen', who)
+  return type(try('ZREM', queueOf(key) .. '~queue', who)) == 'number'
 end
 
 local attend
@@ -187,17 +187,17 @@ end
 -- alive reports whether a process that was last seen then, or never, lives.
 local function alive(last, polls) return last and last > time() / 1000 - (polls and polledMillis or seenMillis) end
 
--- first returns the head of the queue, and whether it polls. It drops heads that are dead. If the head has the
--- turn of one of several keys, so have all behind it.
+-- first returns the head of the queue, and whether it polls. It drops heads that are dead, or passes over them. If the
+-- head has the turn of one of several keys, so have all behind it.
 local function first(key)
-  local queue = queueOf(key)
+  local queue, place = queueOf(key), '0'
   for _ = 1, mostHeads do
-    local head = try('ZRANGE', queue .. '~queue', '0', '0')[1]
+    local head = try('ZRANGE', queue .. '~queue', place, place)[1]
     if not head then return end
     local last, polls, number = seenOf(key, head)
     if queue ~= key and number ~= '' and turn(queue .. number) == head then return end
     if alive(last, polls) then return head, polls end
-    drop(key, head)
+    if not drop(key, head) then place = string.format('%d', place + 1) end
   end
 end
 
@@ -266,29 +266,40 @@ function attend(key, held, asker)
 end
 
 -- attendAll attends to all of several keys, for the process that rests, and has the turn of its key, if any. It
--- returns the number of the key whose turn that process has then, or 0. A turn of a key that is held, or is above
--- those that the process wants, is given back. full says that all keys were there before in this call of the
--- script: the first fullOf of a queue.
-local full, fullOf
-local function attendAll(queue, several, who, polls, its)
+-- returns the number of the key whose turn that process has then, or how long it lasts until the first of the keys or
+-- turns ends, ms, below 0; 0 = not known. A turn of a key that is held, or is above those that the process wants, is given
+-- back. full says that all keys were there before in this call of the script: the first fullOf of a queue, and fullEnds
+-- when the first of them ends. Of many keys that is told only a process that was in the queue before: any other rests again.
+local full, fullOf, fullEnds
+local few, againMillis = 16, 60
+local function attendAll(queue, several, who, polls, its, before)
   if its and (tonumber(string.match(its, '%d+$')) > several or get(its)) then
     try('DEL', its .. '~turn')
     join(queue .. '0', who, polls)
     its = nil
   end
   if its then return tonumber(string.match(its, '%d+$')) end
-  if full == queue and fullOf >= several then return 0 end
-  local keys = {}
+  local told, isFull = several <= few or before, full == queue and fullOf >= several
+  if isFull and (fullEnds or not told) then return told and -fullEnds or -againMillis end
+  local ends, keys = math.huge, {}
   for i = 1, several do keys[i] = queue .. string.format('%d', i) end
-  if try('EXISTS', unpack(keys)) == several then
-    full, fullOf = queue, several
-    return 0
+  if not isFull and try('EXISTS', unpack(keys)) == several then
+    full, fullOf, fullEnds, isFull = queue, several, nil, true
   end
-  for i = 1, several do
+  for i = 1, isFull and 0 or several do
     if try('EXISTS', keys[i]) == 0 and type(get(keys[i] .. '~fence')) ~= 'table' then -- no process could be granted it
       if not first(keys[i]) then break end
-      if attend(keys[i], false, who) == who then return i end
+      local called, left = attend(keys[i], false, who)
+      if called == who then return i end
+      if called then ends = math.min(ends, left) end
     end
   end
-  return 0
+  if not told then return -againMillis end
+  for i = 1, several do
+    local life = try('PTTL', keys[i])
+    if type(life) == 'number' and life >= 0 then ends = math.min(ends, life) end
+  end
+  ends = ends < math.huge and math.max(ends, 1) or 0
+  if isFull then fullEnds = ends end
+  return -ends
 end

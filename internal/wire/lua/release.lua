@@ -63,9 +63,9 @@ local function release(key, value, target, who)
   return code, who and released(key, who, code == 31 and held) or 0, 0
 end
 
--- rested puts a process into the queue after an attempt that failed. held has the present value of the
--- key. It returns 1 if the process has the turn, and its place: how many processes wait before it. Of several
--- keys, it returns the number of the key whose turn the process has.
+-- rested puts a process into the queue, with an attempt that failed or without one. held has the present value of the
+-- key. It returns 1 if the process has the turn, of several keys the number of the key; otherwise for how many ms what is
+-- in the way lasts, below 0; 0 = not known. And it returns how many processes wait before it, or -1 if it is in no queue.
 local function rested(key, value, target, who, held)
   target = tonumber(target)
   local polls = target % 2 == 0
@@ -73,9 +73,11 @@ local function rested(key, value, target, who, held)
   if several > 0 and (string.sub(value, -2) ~= '|0' or not lets(held, who)) and turn(key) == who then -- the turn was in vain
     try('DEL', key .. '~turn')
   end
-  local its = join(key, who, polls)
-  if isNone(key) then return attendAll(queueOf(key), several, who, polls, its), place(key, who) or 0 end
-  local called, mark = turn(key)
+  local its, before = join(key, who, polls)
+  if isNone(key) then return attendAll(queueOf(key), several, who, polls, its, before), place(key, who) or -1 end
+  if held == sign then held = settle(key) end
+  local called, left = turn(key)
+  local mark = left
   local granted = string.sub(value, -2) ~= '|0'
   if called then -- while the process was refused
     if granted or not lets(held, who) then called = nil end
@@ -83,11 +85,12 @@ local function rested(key, value, target, who, held)
     if not held then try('SET', key .. '~turn', '=', 'PX', noteMillis) end
   else
     if mark == '-' and not held then try('DEL', key .. '~turn') end
-    called = attend(key, held, who)
+    called, left = attend(key, held, who)
   end
-  if several > 0 then return attendAll(queueOf(key), several, who, polls, turnOf(key, who)), place(key, who) or 0 end
+  if several > 0 then return attendAll(queueOf(key), several, who, polls, turnOf(key, who), before), place(key, who) or -1 end
   local mine = called and has(called, who) and not (isReader(who) and behindWriter(key, who))
-  return mine and 1 or 0, place(key, who) or 0
+  if held and (not called or not lets(held, who)) then left = lifeOf(key, held, who) end
+  return mine and 1 or type(left) == 'number' and left > 0 and -left or 0, place(key, who) or -1
 end
 
 -- rest: delete the key as release does, at the queue node, after an attempt that failed. The
@@ -95,8 +98,7 @@ end
 --
 -- First argument: as in release; a counter of 0 says that this node refused, or has not been heard. Second:
 -- 1 if the process listens, 0 if it polls, and twice the number of keys if it waits for any of several. Codes
--- 30 and 31 are as in release. Counter: 1 if the process has the turn, and the key is free; of several keys,
--- the number of that key. Extra: how many processes wait before it.
+-- 30 and 31 are as in release. Counter and extra: as rested returns them.
 --
 -- The holder may have released since the attempt asked, so the head of the queue is attended to. But if this
 -- node had granted, a quorum of the nodes refused: another process may have the resource without this
