@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,14 +22,14 @@ import (
 // This file has what a Locker shows of its work: events, counters, traces and snapshots. log.go has
 // the log.
 
-// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all observers, one event
-// at a time and in order: a slow observer delays the next event and the return of Close, never a lock. Up to 16,384
-// events wait; [EventDropped] counts those beyond. An observer must not call Close, nor runtime.Goexit, which would
-// end all events. The library recovers a panic of an observer, logs the first one, and goes on with the next event.
-// Events have neither tokens nor credentials.
+// Observer is called for each event of a Locker, for metrics and logs. One goroutine calls all observers, one
+// event at a time and in order: a slow observer delays the next event and the return of Close, never a lock. Up
+// to 16,384 events wait; [EventDropped] counts those beyond. An observer must not call Close, nor
+// runtime.Goexit, which would end all events. The library recovers a panic of an observer, and logs the first
+// one. Events have neither tokens nor credentials.
 type Observer func(Event)
 
-// Event is something that happened in a Locker. Fields that do not apply to its kind are zero.
+// Event is something that happened in a Locker. [EventKind.Fields] has the fields of each kind; the others are zero.
 type Event struct {
 	Kind     EventKind
 	Time     time.Time
@@ -36,12 +37,12 @@ type Event struct {
 	Mode     Mode // of the lease or of the call
 	Fence    int64
 	Master   string        // address
-	Elapsed  time.Duration // see EventKind
+	Elapsed  time.Duration // since the call, or how long the lease was held; for a master or a clock see EventKind
 	Validity time.Duration // what is left of the lease
-	Err      error
-	Count    int // of EventDropped
+	Err      error         // why
+	Count    int
 
-	HandedOver bool // of EventAcquired: another caller of this process handed the lease over, and no master was asked
+	HandedOver bool // by another caller of this process: no master was asked
 
 	again bool // of a failed attempt: the one before it in its line failed for the same reason and holder
 }
@@ -51,55 +52,66 @@ type EventKind int
 
 // The kinds of events.
 const (
-	EventAcquired           EventKind = iota // a lease was granted, handed over or adopted; Elapsed is the time since the call
+	EventAcquired           EventKind = iota // a lease was granted, handed over or adopted
 	EventTaken                               // an attempt failed because another holder has the resource; Lock may go on trying
-	EventAttemptFailed                       // an attempt failed for another reason, which is Err; Lock may go on trying
-	EventNotAcquired                         // a Lock or TryLock ended without a lease; Err is the reason, Elapsed the time since the call
+	EventAttemptFailed                       // an attempt failed for another reason; Lock may go on trying
+	EventNotAcquired                         // a Lock or TryLock ended without a lease
 	EventExtended                            // a renewal or Extend was successful
 	EventExtendFailed                        // a renewal or Extend failed; the lease stands until its validity ends
-	EventDowngraded                          // an exclusive lease became that of a reader; Elapsed is how long it was held
-	EventLost                                // a lease ended without having been released; Err is the reason, Elapsed how long it was held
-	EventAbandoned                           // the program dropped a Lease without Unlock, which is renewed until Close or its maximum hold; Elapsed is how long it was held
-	EventReleased                            // a lease was released or handed over, or detached if Err is ErrDetached; Elapsed is how long it was held
+	EventDowngraded                          // an exclusive lease became that of a reader
+	EventLost                                // a lease ended without having been released
+	EventAbandoned                           // the program dropped a Lease without Unlock, which is renewed until Close or its maximum hold
+	EventReleased                            // a lease was released or handed over, or detached if Err is ErrDetached
 	EventExchange                            // a batch of requests was sent to a master; Elapsed is the time to the answer; Err is why there is none
-	EventMasterDown                          // a master stopped answering; it is probed until it answers; Err is the reason
+	EventMasterDown                          // a master stopped answering; it is probed until it answers
 	EventMasterUp                            // a master that was down answers again
 	EventKeyLost                             // a master has lost a key: it restarted empty, was flushed, or its clock jumped
 	EventQuarantined                         // a master has no vote for Elapsed: it is new, restarted, lost data, or its clock was moved
 	EventMasterClockStepped                  // the wall clock of a master was moved by Elapsed, negative for back; the master is in quarantine
 	EventLocalClockStopped                   // the local clock had stood still for Elapsed; the leases were shortened by that
-	EventWarning                             // a master makes locks less safe, or waiting slower, than they should be; Err describes it
+	EventWarning                             // a master makes locks less safe, or waiting slower, than they should be
 	EventDropped                             // Count events were dropped, because the observers were too slow
 	eventKinds
 )
 
-// kinds has the name of each kind, and how the log shows it: the level, the text, and the name of
-// Elapsed.
+// kinds has the name of each kind and its fields, those of each event and those of some, and how the log
+// shows it: the level, the text, and the name of Elapsed.
 var kinds = [eventKinds]struct {
 	name    string
+	each    string
+	some    string
 	level   slog.Level
 	text    string
 	elapsed string
 }{
-	EventAcquired:           {"acquired", slog.LevelDebug, "acquired", "waited"},
-	EventTaken:              {"taken", slog.LevelDebug, "taken by another holder", "waited"},
-	EventAttemptFailed:      {"attempt_failed", slog.LevelDebug, "attempt failed", "waited"},
-	EventNotAcquired:        {"not_acquired", slog.LevelDebug, "not acquired", "waited"},
-	EventExtended:           {"extended", slog.LevelDebug, "extended", ""},
-	EventExtendFailed:       {"extend_failed", slog.LevelDebug, "extension failed", ""}, // see outage
-	EventDowngraded:         {"downgraded", slog.LevelDebug, "downgraded", "held"},
-	EventLost:               {"lost", slog.LevelWarn, "lease lost", "held"},
-	EventAbandoned:          {"abandoned", slog.LevelWarn, "a lease was dropped without Unlock, and is renewed until Close", "held"},
-	EventReleased:           {"released", slog.LevelDebug, "released", "held"},
-	EventExchange:           {"exchange", slog.LevelDebug - 4, "exchange", "took"},
-	EventMasterDown:         {"master_down", slog.LevelWarn, "master is down", ""},
-	EventMasterUp:           {"master_up", slog.LevelInfo, "master is up again", ""},
-	EventKeyLost:            {"key_lost", slog.LevelWarn, "master has lost a key", ""},
-	EventQuarantined:        {"quarantined", slog.LevelWarn, "master has no vote for a time", "for"},
-	EventMasterClockStepped: {"master_clock_stepped", slog.LevelWarn, "clock of a master was stepped, it has no vote for a time", "by"},
-	EventLocalClockStopped:  {"local_clock_stopped", slog.LevelWarn, "the local clock had stood still, leases are shortened by that", "for"},
-	EventWarning:            {"warning", slog.LevelWarn, "", ""},
-	EventDropped:            {"dropped", slog.LevelWarn, "events were dropped, as an observer is too slow", ""},
+	EventAcquired:           {"acquired", "Resource Mode Fence Elapsed Validity", "HandedOver", slog.LevelDebug, "acquired", "waited"},
+	EventTaken:              {"taken", "Resource Mode Elapsed Err", "", slog.LevelDebug, "taken by another holder", "waited"},
+	EventAttemptFailed:      {"attempt_failed", "Resource Mode Elapsed Err", "", slog.LevelDebug, "attempt failed", "waited"},
+	EventNotAcquired:        {"not_acquired", "Resource Mode Elapsed Err", "", slog.LevelDebug, "not acquired", "waited"},
+	EventExtended:           {"extended", "Resource Mode Fence Validity", "", slog.LevelDebug, "extended", ""},
+	EventExtendFailed:       {"extend_failed", "Resource Mode Fence Validity Err", "", slog.LevelDebug, "extension failed", ""}, // see outage
+	EventDowngraded:         {"downgraded", "Resource Mode Fence Elapsed Validity", "", slog.LevelDebug, "downgraded", "held"},
+	EventLost:               {"lost", "Resource Mode Fence Elapsed Validity Err", "", slog.LevelWarn, "lease lost", "held"},
+	EventAbandoned:          {"abandoned", "Resource Mode Fence Elapsed", "", slog.LevelWarn, "a lease was dropped without Unlock, and is renewed until Close", "held"},
+	EventReleased:           {"released", "Resource Mode Fence Elapsed", "Err", slog.LevelDebug, "released", "held"},
+	EventExchange:           {"exchange", "Master Elapsed", "Err", slog.LevelDebug - 4, "exchange", "took"},
+	EventMasterDown:         {"master_down", "Master Err", "", slog.LevelWarn, "master is down", ""},
+	EventMasterUp:           {"master_up", "Master", "", slog.LevelInfo, "master is up again", ""},
+	EventKeyLost:            {"key_lost", "Resource Mode Fence Master", "", slog.LevelWarn, "master has lost a key", ""},
+	EventQuarantined:        {"quarantined", "Master Elapsed", "", slog.LevelWarn, "master has no vote for a time", "for"},
+	EventMasterClockStepped: {"master_clock_stepped", "Master Elapsed", "", slog.LevelWarn, "clock of a master was stepped, it has no vote for a time", "by"},
+	EventLocalClockStopped:  {"local_clock_stopped", "Elapsed", "", slog.LevelWarn, "the local clock had stood still, leases are shortened by that", "for"},
+	EventWarning:            {"warning", "Master Err", "", slog.LevelWarn, "", ""},
+	EventDropped:            {"dropped", "Count", "", slog.LevelWarn, "events were dropped, as an observer is too slow", ""},
+}
+
+// Fields returns the names of the fields that each [Event] of the kind has beside Kind and Time, and of those
+// that some have. It returns none for a kind that the library does not have.
+func (k EventKind) Fields() (each, some []string) {
+	if k < 0 || k >= eventKinds {
+		return nil, nil
+	}
+	return strings.Fields(kinds[k].each), strings.Fields(kinds[k].some)
 }
 
 // String returns the kind in lower case, with "_" between words: "master_down".
@@ -407,15 +419,14 @@ func (e *events) StoodStill(d time.Duration) {
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 
-// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is op; that
-// of ExtendFor is "Extend", and that of the wait for a permit of package semaphore "LockAny". The function that it returns is called at the end of
-// that call; lease is nil for a call that got none. A [Locker.Do] is a Lock and an Unlock. Calls with
-// wrong arguments are not traced.
+// Tracer is called at the start of each Lock, TryLock, Extend, Unlock and Downgrade, whose name is op; that of
+// ExtendFor is "Extend", and that of the wait for a permit of package semaphore "LockAny". The function that it
+// returns is called at the end of that call; lease is nil for a call that got none. A [Locker.Do] is a Lock and
+// an Unlock. Calls with wrong arguments are not traced. A Tracer may return nil.
 //
-// A Tracer is for spans: unlike an Observer, it also gets the start of a call. Both functions run
-// in the call's own goroutine, and add to the time of the call. A Tracer may return nil. A panic
-// goes to the caller of the traced call. If end panics, or ends the goroutine, after Lock, LockAny or
-// TryLock, the lease is released, as no caller has got it. After Extend or Downgrade it stands.
+// Both functions run in the call's own goroutine, and add to its time. A panic goes to the caller. If end
+// panics, or ends the goroutine, after Lock, LockAny or TryLock, the lease is released. After Extend or
+// Downgrade it stands.
 type Tracer func(ctx context.Context, op, resource string) (end func(lease *Lease, err error))
 
 // WithTracer sets the [Tracer]. By default there is none. Package
@@ -487,10 +498,9 @@ type MasterStats struct {
 	RoundTrip  time.Duration // of the last exchange; 0 before the first
 }
 
-// Stats returns a snapshot for metrics and debugging. It asks no master, takes a few
-// microseconds and a little time for each lease, and can be called at any time, even after
-// Close: each master is down then, with [ErrClosed]. The parts of the snapshot are read one after the
-// other, and can differ by what happened in between: do not use it in place of a lease.
+// Stats returns a snapshot for metrics and debugging. It asks no master, takes a few microseconds and a little
+// time for each lease, and can be called at any time, even after Close: each master is down then, with
+// [ErrClosed]. The parts of the snapshot are read one after the other: do not use it in place of a lease.
 func (l *Locker) Stats() Stats {
 	l.made()
 	s := Stats{Counts: make(map[EventKind]uint64, eventKinds)}
