@@ -169,45 +169,86 @@ func (s *fencedStore) checkLocked(fence int64) error {
 	return nil
 }
 
-// Events go to callbacks, here to a structured log.
-func ExampleWithObserver() {
-	addrs, stop := exampleMasters()
-	defer stop()
-	logger := slog.New(slog.NewTextHandler(os.Stdout, &slog.HandlerOptions{
-		ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
-			if a.Key == slog.TimeKey {
-				return slog.Attr{} // the output of an example must not change
-			}
-			return a
-		},
-	}))
-	locker, err := redlock.New(addrs, patient, redlock.WithObserver(func(e redlock.Event) {
-		switch e.Kind {
-		case redlock.EventAcquired, redlock.EventReleased:
-			logger.Info(e.Kind.String(), "resource", e.Resource)
-		case redlock.EventLost:
-			logger.Error("lost", "resource", e.Resource, "err", e.Err)
-		case redlock.EventMasterDown:
-			log.Println("master down", e.Master, e.Err)
-		}
-	}))
-	if err != nil {
-		log.Panic(err)
-	}
-	ctx := context.Background()
-	lease, err := locker.Lock(ctx, "stock:item-1")
-	if err != nil {
-		log.Panic(err)
-	}
-	if err := lease.Unlock(ctx); err != nil {
-		log.Print(err)
-	}
-	if err := locker.Close(); err != nil { // returns when all events have been delivered
-		log.Print(err)
+// Each kind of event has fields of its own; those behind "or" are those of some events.
+func ExampleEventKind_Fields() {
+	for _, kind := range []redlock.EventKind{
+		redlock.EventAcquired, redlock.EventTaken, redlock.EventAttemptFailed, redlock.EventNotAcquired, redlock.EventExtended,
+		redlock.EventExtendFailed, redlock.EventDowngraded, redlock.EventLost, redlock.EventAbandoned, redlock.EventReleased,
+		redlock.EventExchange, redlock.EventMasterDown, redlock.EventMasterUp, redlock.EventKeyLost, redlock.EventQuarantined,
+		redlock.EventMasterClockStepped, redlock.EventLocalClockStopped, redlock.EventWarning, redlock.EventDropped,
+	} {
+		each, some := kind.Fields()
+		fmt.Println(kind, each, "or", some)
 	}
 	// Output:
-	// level=INFO msg=acquired resource=stock:item-1
-	// level=INFO msg=released resource=stock:item-1
+	// acquired [Resource Mode Fence Elapsed Validity] or [HandedOver]
+	// taken [Resource Mode Elapsed Err] or []
+	// attempt_failed [Resource Mode Elapsed Err] or []
+	// not_acquired [Resource Mode Elapsed Err] or []
+	// extended [Resource Mode Fence Validity] or []
+	// extend_failed [Resource Mode Fence Validity Err] or []
+	// downgraded [Resource Mode Fence Elapsed Validity] or []
+	// lost [Resource Mode Fence Elapsed Validity Err] or []
+	// abandoned [Resource Mode Fence Elapsed] or []
+	// released [Resource Mode Fence Elapsed] or [Err]
+	// exchange [Master Elapsed] or [Err]
+	// master_down [Master Err] or []
+	// master_up [Master] or []
+	// key_lost [Resource Mode Fence Master] or []
+	// quarantined [Master Elapsed] or []
+	// master_clock_stepped [Master Elapsed] or []
+	// local_clock_stopped [Elapsed] or []
+	// warning [Master Err] or []
+	// dropped [Count] or []
+}
+
+// The options of New: the first ones are the same for all clients of the masters.
+func ExampleOption() {
+	fmt.Println(redlock.DefaultMaxTTL, redlock.DefaultDrift, redlock.MinDrift, redlock.MaxDrift, redlock.DefaultKeyPrefix)
+	all := []redlock.Option{redlock.WithMaxTTL(time.Minute), redlock.WithKeyPrefix("shop:")}
+	durable := append(all, redlock.WithTrustedDisk())     // masters that write each change to their disk first
+	inTests := append(all, redlock.WithoutRestartGuard()) // unsafe: masters that lose their data vote at once
+	tracer := redlock.Tracer(func(ctx context.Context, op, resource string) func(*redlock.Lease, error) {
+		return func(_ *redlock.Lease, err error) { fmt.Println(op, resource, redlock.Reason(err)) }
+	})
+	for _, opts := range [][]redlock.Option{durable, inTests} {
+		own := []redlock.Option{redlock.WithDrift(0.02), redlock.WithMasterTimeout(time.Second), redlock.WithTracer(tracer)}
+		locker, err := redlock.New([]string{"127.0.0.1:1"}, append(opts, own...)...) // no server runs there
+		if err != nil {
+			log.Panic(err)
+		}
+		_, _ = locker.TryLock(context.Background(), "r")
+		if err := locker.Close(); err != nil {
+			log.Panic(err)
+		}
+	}
+	// Output:
+	// 10s 0.01 0.001 0.25 redlock:
+	// TryLock r no_quorum
+	// TryLock r no_quorum
+}
+
+// The options of a lock are those of one call, or of all if New gets them.
+func ExampleLockOption() {
+	fmt.Println(redlock.MinTTL, redlock.MaxResourceLength, redlock.MaxOwnerLength)
+	locker, stop := exampleLocker(redlock.WithGrace(100 * time.Millisecond)) // of all leases
+	defer stop()
+	nightly := []redlock.LockOption{
+		redlock.WithTTL(5 * time.Second),
+		redlock.WithMinHold(time.Second),             // machines whose clocks differ by less do not both run it
+		redlock.WithQuarantineWait(30 * time.Second), // also after all masters restarted
+		redlock.WithOwner("nightly"),
+	}
+	lease, err := locker.TryLock(context.Background(), "report", nightly...)
+	if err != nil {
+		log.Panic(err)
+	}
+	ctx, cancel := lease.Within(context.Background())
+	defer cancel()
+	fmt.Println(lease.Owner(), lease.Mode() == redlock.ModeExclusive, ctx.Err())
+	// Output:
+	// 50ms 512 64
+	// nightly true <nil>
 }
 
 // A lease that one process took is released by another.
@@ -465,8 +506,9 @@ func ExampleQuorumError() {
 	var verdict *redlock.QuorumError
 	if errors.As(err, &verdict) {
 		fmt.Printf("%s of %s: %d of the %d needed\n", verdict.Op, verdict.Resource, verdict.Granted, verdict.Need)
+		fail := func(m *redlock.MasterError) { fmt.Println(m.Master, m.Err != nil) }
 		for _, m := range verdict.Masters {
-			fmt.Println(m.Master, m.Err != nil)
+			fail(m)
 		}
 	}
 	// Output:
@@ -476,17 +518,45 @@ func ExampleQuorumError() {
 	// 127.0.0.1:3 true
 }
 
-// A word for a label, or for a field of a log.
+// A program branches on the error of a call, or on the cause of a context. A word of the error is for labels and logs.
 func ExampleReason() {
+	what := func(err error) string {
+		var verdict *redlock.QuorumError
+		answered := errors.As(err, &verdict)
+		switch {
+		case errors.Is(err, redlock.ErrReleased), errors.Is(err, redlock.ErrClosed):
+			return "end"
+		case errors.Is(err, redlock.ErrLost): // or redlock.ErrBroken and redlock.ErrDetached alone
+			return "undo the work"
+		case errors.Is(err, redlock.ErrConfig), errors.Is(err, redlock.ErrReentry):
+			return "mend the program"
+		case answered && verdict.Permanent(): // redlock.ErrMasterSetup
+			return "mend the masters"
+		case errors.Is(err, redlock.ErrTaken): // for sure if verdict.HeldByQuorum()
+			return "come back"
+		case errors.Is(err, redlock.ErrQuarantine):
+			return "come back after " + verdict.VotesIn().String()
+		}
+		return "raise an alarm"
+	}
 	locker, stop := exampleLocker()
-	_, err := locker.TryLock(context.Background(), "stock:item-1") // released by Close
+	lease, err := locker.TryLock(context.Background(), "stock:item-1") // released by Close
 	fmt.Printf("%q\n", redlock.Reason(err))
+	_, err = locker.TryLock(context.Background(), "stock:item-1")
+	fmt.Println(redlock.Reason(err)+":", what(err))
+	_, err = locker.TryLock(context.Background(), "")
+	fmt.Println(redlock.Reason(err)+":", what(err))
 	stop()
 	_, err = locker.TryLock(context.Background(), "stock:item-1")
-	fmt.Printf("%q\n", redlock.Reason(err))
+	fmt.Println(redlock.Reason(err)+":", what(err))
+	cause := context.Cause(lease.Context())
+	fmt.Println(redlock.Reason(cause)+":", what(cause))
 	// Output:
 	// ""
-	// "closed"
+	// taken: come back
+	// config: mend the program
+	// closed: end
+	// closed: end
 }
 
 // Events go to metrics, and with all details to a log.
@@ -495,14 +565,15 @@ func ExampleObserver() {
 	defer stop()
 	logger := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug})) // leases come and go at level Debug
 	acquired := 0
-	locker, err := redlock.New(addrs, patient, redlock.WithLogger(logger), redlock.WithObserver(func(e redlock.Event) {
+	var count redlock.Observer = func(e redlock.Event) {
 		switch e.Kind {
 		case redlock.EventAcquired:
 			acquired++
 		case redlock.EventLost:
 			fmt.Println("lost", e.Resource, redlock.Reason(e.Err))
 		}
-	}))
+	}
+	locker, err := redlock.New(addrs, patient, redlock.WithLogger(logger), redlock.WithObserver(count))
 	if err != nil {
 		log.Panic(err)
 	}
@@ -524,13 +595,20 @@ func ExampleLocker_Stats() {
 		log.Panic(err)
 	}
 	s := locker.Stats()
+	show := func(lease redlock.LeaseStats) { fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second) }
 	for _, lease := range s.Leases {
-		fmt.Println(lease.Resource, lease.TTL, lease.Validity > 5*time.Second)
+		show(lease)
 	}
-	fmt.Println(s.Counts[redlock.EventAcquired], "acquired,", s.Counts[redlock.EventLost], "lost,", len(s.Masters), "masters")
+	states := make(map[redlock.MasterState][]redlock.MasterStats)
+	for _, master := range s.Masters {
+		states[master.State] = append(states[master.State], master)
+	}
+	fmt.Println(len(states[redlock.MasterUp])+len(states[redlock.MasterUntried]), "up or new,", len(states[redlock.MasterDown]), "down")
+	fmt.Println(s.Counts[redlock.EventAcquired], "acquired,", s.Counts[redlock.EventLost], "lost")
 	// Output:
 	// stock:item-1 10s true
-	// 1 acquired, 0 lost, 3 masters
+	// 3 up or new, 0 down
+	// 1 acquired, 0 lost
 }
 
 // A label tells people which process has the lock.
@@ -611,12 +689,12 @@ func ExampleLease_Downgrade() {
 		log.Print(err)
 	}
 	other, err := locker.TryLock(ctx, "prices", redlock.Shared())
-	fmt.Println(lease.Mode(), "with another reader:", err == nil)
+	fmt.Println(lease.Mode() == redlock.ModeShared, "with another reader:", err == nil)
 	for _, lease := range []*redlock.Lease{lease, other} {
 		if err := lease.Unlock(ctx); err != nil {
 			log.Panic(err)
 		}
 	}
 	// Output:
-	// shared with another reader: true
+	// true with another reader: true
 }
