@@ -18,20 +18,18 @@ import (
 // leaves the keys on the nodes. The second process finds them by the Handle, and makes one more round:
 // it adopts, extends or releases the lease.
 
-// Detach ends the lease for this process, but not on the masters: their keys stay until they
-// expire, a TTL after the last renewal at most. Until then no other holder gets the resource, and
-// another process can go on with the lease by [Locker.Adopt], which takes the Handle. Call Validity before Detach to know
-// how much time that process has. The Handle of a reader's lease is zero.
+// Detach ends the lease for this process, but not on the masters: their keys stay until they expire, a TTL
+// after the last renewal at most. Until then no other holder gets the resource, and another process can go on
+// with the lease by [Locker.Adopt]. Call Validity before Detach to know how much time that process has. The
+// Handle of a reader's lease is zero.
 //
-// All holds of the lease end with [ErrDetached], also those of re-entry. The library no longer
-// renews the lease, and neither Unlock nor Close releases it. Detach sends nothing and does not
-// wait. For one master timeout more, a master may still carry out a request that is under way. If
-// the other process unlocks the lease in that time, a master may keep the key, for a TTL at most.
+// All holds of the lease end with [ErrDetached], also those of re-entry. Neither Unlock nor Close releases the
+// lease then. Detach sends nothing and does not wait. For one master timeout more, a master may still carry out
+// a request that is under way: if the other process unlocks the lease in that time, a master may keep the key,
+// for a TTL at most.
 //
-// If the lease was over before, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or
-// ErrDetached for the reason. Detach then changes nothing, and the Handle is zero.
-//
-// Source: ALGORITHM section 6.
+// If the lease was over before, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or ErrDetached for
+// the reason. Detach then changes nothing, and the Handle is zero. Source: ALGORITHM section 6.
 func (le *Lease) Detach() (Handle, error) {
 	g := le.made().grant
 	g.mu.Lock()
@@ -72,44 +70,33 @@ func (le *hold) handleLocked() Handle {
 	return Handle{le.grant.resource, le.grant.keys.ID, le.fence}
 }
 
-// Adopt goes on with the lease of a Handle, after the process that got it has detached it or has died.
+// Adopt goes on with the lease of a Handle, after its holder has detached the lease or has died. Of several
+// calls with one Handle, one at most succeeds.
 //
-// Adopt makes two rounds, each of which takes one master timeout at most, and a third where the masters' counters
-// differ. The first round reads the key on each master, and writes nothing. If a quorum has the key with the token of
-// the lease, and no other holder can have been granted the resource since, the second round exchanges the token in the key for a
-// new one, on each master that still has it. The validity counts from before the second round, with the TTL of this
-// call. The lease is one like any other, with a token and a fencing token of its own: the fencing token is larger
-// than all that the former holder had.
+// Adopt makes two rounds, each of one master timeout at most, and a third where the masters' counters differ.
+// If a quorum has the key with the token of the lease, and no other holder can have been granted the resource
+// since, the second round exchanges the token in the key for a new one. The validity counts from before the
+// second round, with the TTL of opts. So does a minimum hold ([WithMinHold]). The fencing token is larger than
+// all that the former holder had.
 //
-// From then on the former token is void. Whatever the former holder still sends changes nothing on the masters
-// that took part, also if it forgot to detach the lease and unlocks it, or closes its Locker. Its lease ends, with
-// an error that matches [ErrDetached] and [ErrLost], as soon as it hears of the adoption: by a message of the masters,
-// at its next renewal, and at the end of its validity at the latest. Until then it believes in its lease. So detach a
-// lease before it is adopted, or check fencing tokens at the store.
+// From then on the former token is void: a former holder that forgot to detach the lease changes nothing on the
+// masters that took part. Its lease ends with [ErrDetached] and [ErrLost] when it hears of the adoption, or at
+// the end of its validity at the latest. Until then it believes in its lease. So detach a lease before it is
+// adopted, or check fencing tokens at the store.
 //
-// Of several calls with one Handle, one at most succeeds.
+// The error matches [ErrMasterSetup], [ErrClosed], ctx.Err(), or
 //
-// The error matches:
+//   - [ErrNotHeld] if the masters do not have the lease, or have it with another fencing token; with
+//     [ErrDetached] if another call adopted it, and with [ErrBroken] after Break of package admin;
+//   - [ErrNoQuorum] if too few masters answered in a round, or if masters have lost the key and got it again,
+//     so that another holder may have had the resource;
+//   - [ErrConfig] if the Handle is zero, or its fencing token is further ahead of the masters' clocks than one
+//     can be.
 //
-//   - [ErrNotHeld] if the masters do not have the lease any more, or have it with another fencing
-//     token; with [ErrDetached] if another call adopted it meanwhile, and with [ErrBroken] after Break of package admin;
-//   - [ErrNoQuorum] if too few masters answered in a round, or if another holder may have had
-//     the resource in between, because masters have lost the key and got it again;
-//   - [ErrMasterSetup] if the list of masters is wrong;
-//   - ctx.Err() if ctx ended the call;
-//   - [ErrConfig] if an argument is wrong: the Handle is zero, or its fencing token is further ahead of the masters' clocks
-//     than one can be;
-//   - [ErrClosed] if the Locker is closed.
-//
-// After an error of the second round, the token may be void on some masters. If it is void on so many that the others
-// are no quorum, the lease is over for its former holder, and no holder gets the resource until the keys have
-// expired: after the TTL of this call, or the time that was left, whichever is longer. Otherwise Adopt can be called
-// again.
-//
-// A minimum hold ([WithMinHold]) counts anew, by the options of this call. To end a lease that another process goes on
-// with, use Break of package admin.
-//
-// Source: ALGORITHM sections 4 and 6.
+// After an error of the second round, the token may be void on some masters. If the others are no quorum, the
+// lease is over for its former holder, and no holder gets the resource until the keys have expired: after the
+// TTL of opts or the time that was left, whichever is longer. Otherwise Adopt can be called again. Source:
+// ALGORITHM sections 4 and 6.
 func (l *Locker) Adopt(ctx context.Context, h Handle, opts ...LockOption) (*Lease, error) {
 	p, lc, err := l.byHandle(ctx, "Adopt", h, opts)
 	if err != nil {
@@ -129,12 +116,11 @@ func (l *Locker) Adopt(ctx context.Context, h Handle, opts ...LockOption) (*Leas
 	return p.grantLease(ctx, g, nil, began).public(), nil
 }
 
-// Extend extends the lease of a Handle by the TTL of opts from now on, and leaves it with its holder, which may be a process
-// that has ended: a script can hold a lease during more than one command. It returns for how long the lease is valid from
-// now on. The life of a key never gets shorter. The errors are those of [Locker.Adopt], with [ErrLost] if the lease was
-// lost meanwhile. After an error the lease is as it was, or extended.
-//
-// Source: ALGORITHM section 6, "By Handle".
+// Extend extends the lease of a Handle by the TTL of opts, and leaves it with its holder, which may be a
+// process that has ended: a script can hold a lease during more than one command. It returns for how long the
+// lease is valid from now on. The life of a key never gets shorter. The errors are those of [Locker.Adopt],
+// with [ErrLost] if the lease was lost meanwhile. After an error the lease is as it was, or extended. Source:
+// ALGORITHM section 6, "By Handle".
 func (l *Locker) Extend(ctx context.Context, h Handle, opts ...LockOption) (validity time.Duration, err error) {
 	p, lc, err := l.byHandle(ctx, "Extend", h, opts)
 	if err != nil {
@@ -153,15 +139,13 @@ func (l *Locker) Extend(ctx context.Context, h Handle, opts ...LockOption) (vali
 	return max(g.validity(), 0), nil
 }
 
-// Unlock ends the lease of a Handle, as [Lease.Unlock] does in the process of its holder. It returns nil if a quorum of the
-// masters dropped the key. The errors are those of [Locker.Adopt]. After ErrNoQuorum the release is repeated in the
-// background until the keys must have expired.
+// Unlock ends the lease of a Handle, as [Lease.Unlock] does in the process of its holder. It returns nil if a
+// quorum of the masters dropped the key. The errors are those of [Locker.Adopt]. After [ErrNoQuorum] the
+// release is repeated in the background until the keys must have expired.
 //
-// The holder must have detached the lease or have ended. A holder that still renews the lease hears of the release as of an
-// adoption: its lease ends with [ErrDetached] and [ErrLost], at its next renewal at the latest. Until then it believes in its
-// lease, and another holder can get the resource. Against a holder that lives, use Break of package admin.
-//
-// Source: ALGORITHM section 6, "By Handle".
+// The holder must have detached the lease or have ended. A holder that still renews the lease hears of the
+// release as of an adoption, and until then believes in its lease, while another holder can get the resource.
+// Against a holder that lives, use Break of package admin. Source: ALGORITHM section 6, "By Handle".
 func (l *Locker) Unlock(ctx context.Context, h Handle) error {
 	p, lc, err := l.byHandle(ctx, "Unlock", h, nil)
 	if err != nil {

@@ -10,12 +10,10 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// A Handle names an exclusive lease to other processes, which can adopt, extend or unlock the lease by it. [Lease.Handle]
-// and [Lease.Detach] return one. Handles can be compared with ==. A Handle is no password, but a process that has it, and
-// access to the masters, can end the lease: do not log it.
-//
-// The text of a Handle is one word, in a shell, too. The command redlock prints and reads the same text. The zero Handle
-// names no lease, and its text is "".
+// A Handle names an exclusive lease to other processes, which can adopt, extend or unlock the lease by it.
+// [Lease.Handle] and [Lease.Detach] return one. Handles can be compared with ==. A Handle is no password, but a
+// process that has it, and access to the masters, can end the lease: do not log it. Its text is one word, in a
+// shell, too, which the command redlock prints and reads. The zero Handle names no lease, and its text is "".
 type Handle struct {
 	resource, token string
 	fence           int64

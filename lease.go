@@ -17,10 +17,10 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Lease is one acquisition of a resource: the right to work on the resource until the validity
-// ends. The right is exclusive, or that of a reader, which is shared with other readers. A Lease is
-// safe for concurrent use. It is no sync.Locker: it can be refused, and it ends by itself.
-// Methods of a nil Lease, as Lock returns it with an error, or of a zero one panic.
+// Lease is one acquisition of a resource: the right to work on the resource until the validity ends. The right
+// is exclusive, or shared with other readers. A Lease is safe for concurrent use. It is no [sync.Locker]: it
+// can be refused, and it ends by itself. Methods of a nil Lease, as Lock returns it with an error, or of a zero
+// one panic.
 type Lease struct {
 	*hold
 }
@@ -105,44 +105,39 @@ func (le *hold) context() context.Context {
 // Resource returns the name of the resource.
 func (le *Lease) Resource() string { return le.made().grant.resource }
 
-// Token returns the random value that the masters store under the key, new for each grant. It
-// identifies the grant and has no order; Fence returns an ordered number. It has 22 characters:
-// letters, digits, "." and "_". A semicolon and the label of [WithOwner] follow, unless that is "".
-// Leases that callers of one process hand over to each other have the same token.
+// Token returns the random value that the masters store under the key, new for each grant. It has no order, as
+// [Lease.Fence] does. It has 22 characters: letters, digits, "." and "_". A semicolon and the label of
+// [WithOwner] follow, unless that is "". Leases that callers of one process hand over to each other have the
+// same token.
 func (le *Lease) Token() string { return le.made().grant.keys.ID }
 
-// Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has the
-// label of the process that adopted it.
+// Owner returns the label of [WithOwner], or "" if the lease has none. An adopted lease has that of the process
+// that adopted it.
 func (le *Lease) Owner() string { return wire.OwnerOf(le.made().grant.keys.ID) }
 
-// Fence returns the fencing token: a positive number that is larger for every later lease of the
-// resource, though not by one each time. Only a store that keeps the largest number it has seen,
-// and refuses smaller ones, is safe from a holder that was paused past the end of its lease. If a
-// write is computed from a read, present the number with the read, too. Otherwise the write of a
-// paused holder can come between the read and the write of the next holder.
+// Fence returns the fencing token: a positive number that is larger for every later lease of the resource,
+// though not by one each time. Only a store that keeps the largest number it has seen, and refuses smaller
+// ones, is safe from a holder that was paused past the end of its lease. If a write is computed from a read,
+// present the number with the read, too. Otherwise the write of a paused holder can come between the read and
+// the write of the next holder.
 //
-// A reader's token is at least that of every writer whose lease ended before the reader's began,
-// and less than that of every later writer. Readers' tokens never fall, but several readers have
-// the same. A store refuses a read whose token is less than the largest token of a writer. The
-// store must not keep the token of a reader, nor take it for a write.
-//
-// Source: ALGORITHM sections 4, 7 and 12.
+// A reader's token is at least that of every writer before it, and less than that of every later writer.
+// Readers' tokens never fall, but several readers have the same. A store refuses a read whose token is less
+// than the largest token of a writer. It must not keep the token of a reader, nor take it for a write. Source:
+// ALGORITHM sections 4, 7 and 12.
 func (le *Lease) Fence() int64 {
 	le.made().grant.mu.Lock()
 	defer le.grant.mu.Unlock()
 	return le.fence
 }
 
-// Validity returns the time until the lease ends, by the local clock. Until then no other holder
-// can be granted the resource. The result is not positive after Unlock or Detach, or once too many
-// masters have lost the key.
+// Validity returns the time until the lease ends, by the local clock. Until then no other holder can be granted
+// the resource. The result is not positive after Unlock or Detach, or once too many masters have lost the key.
 //
-// The lease's context ends before the validity: by a fiftieth of the TTL, or by 5 ms if that is
-// more. From then on Extend and Unlock regard the lease as over, and the rest of the validity is
-// for winding down. Unlock still releases the keys then, and the next holder can come before the
-// rest is over: so call Unlock when the work has stopped.
-//
-// Source: distlock, step 4; ALGORITHM section 7.
+// The lease's context ends before the validity: by a fiftieth of the TTL, or by 5 ms if that is more. From then
+// on Extend and Unlock regard the lease as over, and the rest of the validity is for winding down. Unlock still
+// releases the keys then, so that the next holder can come: call Unlock when the work has stopped. Source:
+// distlock, step 4; ALGORITHM section 7.
 func (le *Lease) Validity() time.Duration {
 	le.made().grant.mu.Lock()
 	released := le.done || errors.Is(le.over, ErrReleased)
@@ -153,21 +148,18 @@ func (le *Lease) Validity() time.Duration {
 	return le.grant.validity()
 }
 
-// Context returns a context that ends before the validity ends. Its context.Cause then matches
-// [ErrLost], or [ErrReleased] after Unlock, or [ErrDetached]. The context carries the values of the
-// context that the lease was acquired with, but neither its cancellation nor its deadline, which
-// applied to the wait.
+// Context returns a context that ends before the validity ends. Its [context.Cause] then matches [ErrLost],
+// [ErrReleased] after Unlock, or [ErrDetached]. The context carries the values of the context that the lease
+// was acquired with, but neither its cancellation nor its deadline, which applied to the wait.
 //
-// The context ends without any I/O. Its Err looks at the clock, and returns nil at no moment after the end. Done is closed
-// when a goroutine of the library runs next, or by Err: after a suspend of the machine it can be closed up to a second late. A
-// context derived from it ends when Done is closed.
-//
-// Source: ALGORITHM section 7.
+// The context ends without any I/O. Its Err looks at the clock, and returns nil at no moment after the end.
+// Done is closed when a goroutine of the library runs next, or by Err: after a suspend of the machine up to a
+// second late. A context derived from it ends when Done is closed. Source: ALGORITHM section 7.
 func (le *Lease) Context() context.Context { return le.made().context() }
 
-// Err returns nil while the lease stands, and then the reason for its end: an error that matches
-// [ErrLost], [ErrReleased] or [ErrDetached]. Err looks at the clock: after a suspend of the machine
-// it reports the end even before the lease's context has ended.
+// Err returns nil while the lease stands, and then the reason for its end: an error that matches [ErrLost],
+// [ErrReleased] or [ErrDetached]. Err looks at the clock: after a suspend of the machine it reports the end
+// before the lease's context has ended.
 func (le *Lease) Err() error {
 	le.made().grant.mu.Lock()
 	defer le.grant.mu.Unlock()
@@ -177,11 +169,10 @@ func (le *Lease) Err() error {
 	return le.over
 }
 
-// Within returns a context for work under the lease. It ends with ctx or with the lease, whichever
-// is first, and its context.Cause is that of ctx or of [Lease.Context]. It carries the values and
-// the deadline of ctx. Call cancel when the work is over: it frees the resources of the context,
-// and the lease goes on. [Locker.Close] ends the context, and keeps the lease until cancel is called,
-// for 10 s at most. Within panics if ctx is nil.
+// Within returns a context for work under the lease. It ends with ctx or with the lease, whichever is first,
+// and its [context.Cause] is that of ctx or of [Lease.Context]. It carries the values and the deadline of ctx.
+// Call cancel when the work is over: the lease goes on. [Locker.Close] ends the context, and keeps the lease
+// until cancel is called, for 10 s at most. Within panics if ctx is nil.
 func (le *Lease) Within(ctx context.Context) (inner context.Context, cancel context.CancelFunc) {
 	le.made()
 	if ctx == nil {
@@ -249,22 +240,20 @@ func (le *hold) within(ctx context.Context) (inner context.Context, cancel conte
 	}
 }
 
-// Extend makes one renewal round now: the TTL of the lease then counts from now. Call it also to
-// make sure of the lease before a critical step.
+// Extend makes one renewal round now: the TTL of the lease then counts from now. Call it also to make sure of
+// the lease before a critical step.
 //
-// Extend takes one master timeout at most. If the lease is over, the error matches [ErrNotHeld], and
-// [ErrLost], [ErrReleased] or [ErrDetached] for the reason. Extend never revives a lease. If ctx
-// had ended before, Extend asks no master, and the error matches ctx.Err() alone. If too few
-// masters extended the key in time, the error is a [*QuorumError] that matches [ErrNoQuorum], and
-// ctx.Err() if ctx ended meanwhile. The lease then stands as it was, until its validity ends.
-//
-// Source: ALGORITHM section 6.
+// Extend takes one master timeout at most. If the lease is over, the error matches [ErrNotHeld], and [ErrLost],
+// [ErrReleased] or [ErrDetached] for the reason: Extend never revives a lease. If ctx had ended before, Extend
+// asks no master, and the error matches ctx.Err() alone. If too few masters extended the key in time, the error
+// is a [*QuorumError] that matches [ErrNoQuorum], and ctx.Err() if ctx ended meanwhile. The lease then stands
+// as it was, until its validity ends. Source: ALGORITHM section 6.
 func (le *Lease) Extend(ctx context.Context) error { return le.extend(ctx, "Extend", 0) }
 
-// ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL],
-// and at most that of [WithMaxHold]. From now on the masters keep the key for this TTL, even if
-// this process dies. ExtendFor never shortens a lease, and later renewals have the TTL of the lease
-// again. If the lease could not have been acquired with that TTL, the error matches [ErrConfig].
+// ExtendFor is [Lease.Extend] with a TTL of its own: from [MinTTL] to the value of [WithMaxTTL], and at most
+// that of [WithMaxHold]. From now on the masters keep the key for this TTL, even if this process dies.
+// ExtendFor never shortens a lease, and later renewals have the TTL of the lease again. If the lease could not
+// have been acquired with that TTL, the error matches [ErrConfig].
 func (le *Lease) ExtendFor(ctx context.Context, ttl time.Duration) error {
 	if err := le.made().grant.checkTTL(ttl); err != nil {
 		return reason.Configf("ExtendFor(%v): %s", ttl, strings.TrimPrefix(err.Error(), ErrConfig.Error()+": "))
@@ -294,29 +283,23 @@ func (le *Lease) extend(ctx context.Context, name string, ttl time.Duration) err
 	return err
 }
 
-// Unlock ends the lease: for the holder at once, then on the masters. It returns when a quorum of
-// the masters has confirmed that the key is gone, or after one master timeout. In the background
-// the library repeats the release until the other masters confirm or the key has expired there. If
-// another caller of this process waits for the resource, Unlock may hand the key over to that
-// caller instead, and return at once.
+// Unlock ends the lease: for the holder at once, then on the masters. It returns when a quorum of the masters
+// has confirmed that the key is gone, or after one master timeout. In the background the library repeats the
+// release until the other masters confirm or the key has expired there. If another caller of this process waits
+// for the resource, Unlock may hand the key over to that caller, and returns at once. The Unlock of a hold that
+// is not the last one of a re-entered lease only ends that hold.
 //
-// Unlock does its work even if ctx has ended: a request that was cancelled must still give back
-// what it locked. Only a nil ctx is refused, with [ErrConfig], and ends nothing. After any other
-// error the lease is over. If it was over before, the error matches [ErrNotHeld], and [ErrLost],
-// [ErrReleased] or [ErrDetached] for the reason. If a quorum of the masters answers that it has no
-// such key, the error matches ErrNotHeld alone: the masters had lost the key before the library
-// noticed, and another holder may have had the resource. If no quorum confirmed, the error is a
-// [*QuorumError] that matches [ErrNoQuorum], and the key may stay for up to a TTL.
+// Unlock does its work even if ctx has ended: a request that was cancelled must still give back what it locked.
+// Only a nil ctx is refused, with [ErrConfig], and ends nothing. After any other error the lease is over. If it
+// was over before, the error matches [ErrNotHeld], and [ErrLost], [ErrReleased] or [ErrDetached] for the
+// reason. If the masters had lost the key before the library noticed, the error matches ErrNotHeld alone, and
+// another holder may have had the resource. If no quorum confirmed, the error is a [*QuorumError] that matches
+// [ErrNoQuorum], and the key may stay for up to a TTL.
 //
-// After ErrNoQuorum, Unlock may be called again. It then sends nothing itself. It returns nil once
-// a quorum is free of the key: a master has confirmed it, or the key must have expired there. If
-// ctx ends first, or the Locker is closed, the error matches ErrNoQuorum, and ctx.Err() or
-// [ErrClosed]. After a call that returned nil, Unlock returns ErrNotHeld.
-//
-// If a lease was re-entered, the Unlock of its last hold releases the lease; each other Unlock
-// only ends its own hold.
-//
-// Source: ALGORITHM sections 5 and 10.
+// After ErrNoQuorum, Unlock may be called again. It then sends nothing itself, and returns nil once a quorum is
+// free of the key: a master has confirmed it, or the key must have expired there. If ctx ends first, or the
+// Locker is closed, the error matches ErrNoQuorum, and ctx.Err() or [ErrClosed]. After a call that returned
+// nil, Unlock returns ErrNotHeld. Source: ALGORITHM sections 5 and 10.
 func (le *Lease) Unlock(ctx context.Context) error {
 	if err := le.checkCall(ctx, "Unlock"); err != nil {
 		return err
@@ -475,12 +458,11 @@ func (c *leaseContext) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// LeaseFrom returns the lease that protects the work of ctx, for code that is handed ctx alone: ctx descends from the
-// context of [Locker.Do], of [Lease.Within] or of [Lease.Context]. The packages jobs, election and semaphore pass such
-// contexts on, too. Of nested leases LeaseFrom returns the innermost one. The lease may be over: see [Lease.Err].
-//
-// LeaseFrom reports false outside a lease, and where the innermost lease has several parts, no one of which protects
-// all of the work: LeaseFrom of package several returns that one.
+// LeaseFrom returns the lease that protects the work of ctx, for code that is handed ctx alone: ctx descends
+// from the context of [Locker.Do], [Lease.Within] or [Lease.Context], or from one of package jobs, election or
+// semaphore. Of nested leases LeaseFrom returns the innermost one, which may be over: see [Lease.Err].
+// LeaseFrom reports false outside a lease, and where the innermost lease has several parts: LeaseFrom of
+// package several returns that one.
 func LeaseFrom(ctx context.Context) (*Lease, bool) {
 	c, ok := ctx.Value(door.LeaseKey{}).(*leaseContext)
 	if !ok {

@@ -16,9 +16,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Bounds and defaults of the options.
-//
-// Source: ALGORITHM section 1.
+// Bounds and defaults of the options. Source: ALGORITHM section 1.
 const (
 	DefaultTTL       = 10 * time.Second
 	DefaultMaxTTL    = 10 * time.Second
@@ -39,8 +37,7 @@ const (
 // Option sets up a [Locker].
 type Option interface{ apply(*config) }
 
-// LockOption changes one call of Lock, TryLock, Do, Adopt or Extend. Given to [New],
-// it holds for all calls.
+// LockOption changes one call of Lock, TryLock, Do, Adopt or Extend. Given to [New], it holds for all calls.
 type LockOption interface {
 	Option
 	applyLock(*lockConfig)
@@ -91,18 +88,16 @@ func WithTTL(ttl time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.TTL, c.ttlSet = ttl, true })
 }
 
-// WithoutRenewal turns off the background renewal, which is every third of the TTL. The lease ends
-// with its TTL, unless Extend is called. Its holder learns from Extend alone that another Locker
-// has broken the lease (Break of package admin). WithoutRenewal and [WithMaxHold] exclude each
-// other among the options of New, and among those of one call.
+// WithoutRenewal turns off the background renewal, which is every third of the TTL. The lease ends with its
+// TTL, unless Extend is called. Its holder learns from Extend alone that the lease was broken (Break of package
+// admin). [WithMaxHold] is refused among the same options.
 func WithoutRenewal() LockOption {
 	return lockOption(func(c *lockConfig) { c.Manual, c.manualSet = true, true })
 }
 
-// WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that reaches
-// the bound is lost with [ErrMaxHold]. If another caller handed the lease over, the time counts
-// from the hand-over. The bound must be at least the TTL. By default there is none, and the largest
-// Duration is none.
+// WithMaxHold bounds the whole life of a lease, renewals and Extend included. A lease that reaches the bound is
+// lost with [ErrMaxHold]. If another caller handed the lease over, the time counts from the hand-over. The
+// bound must be at least the TTL. By default there is none, as with the largest Duration.
 func WithMaxHold(d time.Duration) LockOption {
 	if d == math.MaxInt64 {
 		return lockOption(func(c *lockConfig) { c.MaxHold, c.maxHoldSet = 0, false })
@@ -110,55 +105,49 @@ func WithMaxHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.MaxHold, c.maxHoldSet = d, true })
 }
 
-// WithMinHold keeps a resource taken for at least d after its lease was granted or handed over, for
-// work that is sometimes shorter than the clocks of its machines differ. An Unlock before that ends
-// the lease for the holder, and returns nil at once. The library renews the keys until d is over,
-// and then releases them. [Locker.Close] releases them earlier. If the process dies, they stay for
-// the rest of the TTL. A lease that was lost is not kept. By default d is 0. It must be less than
-// the value of [WithMaxHold], and with [WithoutRenewal] less than half of the TTL.
+// WithMinHold keeps a resource taken for at least d after its lease was granted or handed over, for work that
+// is sometimes shorter than the clocks of its machines differ. An Unlock before that ends the lease for the
+// holder, and returns nil at once. The library renews the keys until d is over or [Locker.Close]. If the
+// process dies, they stay for the rest of the TTL. A lease that was lost is not kept. By default d is 0. It
+// must be less than the value of [WithMaxHold], and with [WithoutRenewal] less than half of the TTL.
 func WithMinHold(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.minHold = d })
 }
 
-// WithGrace ends every lease this much earlier for its holder than for other processes. In that
-// time the last messages of the holder can arrive before there is another holder. It is 0 by
-// default and at most a quarter of the TTL.
+// WithGrace ends every lease d earlier for its holder than for other processes: time for the last messages of
+// the holder. It is 0 by default and at most a quarter of the TTL.
 func WithGrace(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.Grace = d })
 }
 
-// WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine before its attempt. It is
-// for work that is due once, such as a nightly job: masters that restarted count their quarantine
-// from the first request of a client, which may be that of the job. TryLock waits only if the
-// quarantines end within d of the start of the call and before the deadline of its context.
-// Otherwise it fails at once with [ErrQuarantine]. If other masters refuse the call meanwhile, it
-// looks again for up to a third of a second, because the refusal may be due to another attempt that
-// waits, too. By default d is 0. TryLock never waits for another holder, and [Locker.Lock] waits
-// for a quarantine in any case.
+// WithQuarantineWait lets [Locker.TryLock] wait for masters in quarantine before its attempt, 0 by default. It
+// is for work that is due once, such as a nightly job: masters that restarted count their quarantine from the
+// first request of a client, which may be that of the job. TryLock waits only if the quarantines end within d
+// of the start of the call and before the deadline of its context. Otherwise it fails at once with
+// [ErrQuarantine]. Masters that refuse the call for another such attempt are asked again for up to a third of a
+// second. TryLock never waits for another holder, and [Locker.Lock] waits for a quarantine in any case.
 func WithQuarantineWait(d time.Duration) LockOption {
 	return lockOption(func(c *lockConfig) { c.votesWait = d })
 }
 
-// WithReentry allows nested calls. If the context of Lock or TryLock descends from the context of a
-// lease of the same Locker and resource, the call returns another hold on that lease at once. The
-// lease is released when all its holds are unlocked. Without WithReentry such a call fails with
-// [ErrReentry].
+// WithReentry allows nested calls. If the context of Lock or TryLock descends from the context of a lease of
+// the same Locker and resource, the call returns another hold on that lease at once. The lease is released when
+// all its holds are unlocked. Without WithReentry such a call fails with [ErrReentry].
 //
-// The library does not recognize a nested call with another context, or of another Locker: Lock
-// waits until its context ends. A nested call for a reader ([Shared]) under a writer's lease
-// returns a hold that still keeps readers out: [Lease.Downgrade] makes a writer a reader.
+// The library does not recognize a nested call with another context, or of another Locker: Lock waits until its
+// context ends. A nested call for a reader ([Shared]) under a writer's lease returns a hold that still keeps
+// readers out.
 func WithReentry() LockOption {
 	return lockOption(func(c *lockConfig) { c.reentry = true })
 }
 
-// WithOwner labels the leases with their owner, for people: "web-3 4711 nightly", for example. The
-// masters keep the label with the key. Package admin shows it, and so does the error of a caller
-// that is refused because of the lease ([QuorumError.Holder]). A label has at most [MaxOwnerLength]
-// bytes of UTF-8: printable characters and spaces, but no "|". By default it is host:pid:program.
-// With "" there is none.
+// WithOwner labels the leases with their owner, for people: "web-3 4711 nightly", for example. By default the
+// label is host:pid:program, and with "" there is none. It has at most [MaxOwnerLength] bytes of UTF-8:
+// printable characters and spaces, but no "|". The masters keep it with the key. Package admin shows it, and so
+// does the error of a caller that is refused because of the lease ([QuorumError.Holder]).
 //
-// The holder chooses its label, so nothing may be decided by it. All clients of the masters can
-// read it. A lease is handed over only to a caller of the process with the same label.
+// The holder chooses its label, so nothing may be decided by it. All clients of the masters can read it. A
+// lease is handed over only to a caller of the process with the same label.
 func WithOwner(label string) LockOption {
 	return lockOption(func(c *lockConfig) { c.owner = label })
 }
@@ -176,33 +165,28 @@ func WithMasterTimeout(d time.Duration) Option {
 	return option(func(c *config) { c.NodeTimeout, c.timeoutSet = d, true })
 }
 
-// WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24 hours.
-// A larger TTL is refused. All clients must have the same value, because it bounds how long a key can outlive its
-// holder: a master that may have lost keys is safe again after that time. A client with a larger value waits for
-// longer than the others until it counts such a master's vote.
+// WithMaxTTL sets the largest TTL that any client of these masters uses: 10 s by default, from [MinTTL] to 24
+// hours. A larger TTL is refused. All clients must have the same value, because it bounds how long a key can
+// outlive its holder: a master that may have lost keys is safe again after that time.
 //
-// A client tells the masters the TTLs that it asks for, and they tell the others. A client that hears of a larger TTL
-// than its own value warns, and counts with it on all masters until two quarantines for it are over since it was last
-// asked for: 1.02 times the TTL and 100 ms each, by default. A client that no master has told counts with its own value. So
-// raise the value of all clients first, and their TTLs in a second deployment; go back in the other order, and wait
-// for the larger TTL in between.
-//
-// Source: ALGORITHM section 8, "MaxTTL".
+// A client that hears from a master of a larger TTL than its own value warns, and counts with it until two
+// quarantines for it are over since it was last asked for. A client that no master has told counts with its own
+// value. So raise the value of all clients first, and their TTLs in a second deployment; go back in the other
+// order, and wait for the larger TTL in between. Source: ALGORITHM section 8, "MaxTTL".
 func WithMaxTTL(d time.Duration) Option { return option(func(c *config) { c.maxTTL = d }) }
 
-// WithDrift sets the part of a TTL by which the clocks of a client and a master may run apart
-// during one lease: from [MinDrift] to [MaxDrift], by default [DefaultDrift], which is 1 %. Each
-// lease is shorter by that part and 2 ms. Raise it if a clock may be corrected by more than 0.5 %,
-// for example by chrony. Clients may have different values: each shortens its own leases by its own. The
-// quarantine of a master grows with the largest one, as with [WithMaxTTL].
+// WithDrift sets the part of a TTL by which the clocks of a client and a master may run apart during one lease:
+// from [MinDrift] to [MaxDrift], by default [DefaultDrift], which is 1 %. Each lease is shorter by that part
+// and 2 ms. Raise it if a clock may be corrected by more than 0.5 %, for example by chrony. Clients may have
+// different values: each shortens its own leases. The quarantine of a master grows with the largest one.
 func WithDrift(factor float64) Option { return option(func(c *config) { c.drift = factor }) }
 
-// WithKeyPrefix sets the prefix of all keys on the masters: [DefaultKeyPrefix] by default, 256
-// bytes at most. Clients exclude each other only if they use the same prefix. [Locker.Lock]
-// describes the keys that it refuses. A prefix that was never used on the masters is a new
-// deployment: they have no vote for it during a quarantine. No prefix in use should begin another one:
-// with "app:" and "app:eu:" the resource "eu:x" of the first has the keys of the resource "x" of the
-// second, but what the clients of one prefix find out about a master is not told to those of the other.
+// WithKeyPrefix sets the prefix of all keys on the masters: [DefaultKeyPrefix] by default, 256 bytes at most.
+// Clients exclude each other only if they use the same prefix. [Locker.Lock] describes the keys that it
+// refuses. A prefix that was never used on the masters is a new deployment: they have no vote for it during a
+// quarantine. No prefix in use should begin another one: with "app:" and "app:eu:" the resource "eu:x" of the
+// first has the keys of the resource "x" of the second, and the clients of one prefix do not learn what those
+// of the other find out about a master.
 func WithKeyPrefix(prefix string) Option { return option(func(c *config) { c.keyPrefix = prefix }) }
 
 // WithObserver adds an [Observer], which must not be nil. Several observers are called in the order
@@ -217,57 +201,46 @@ func withClock(source clock.Source) Option {
 	return option(func(c *config) { c.clock = clock.NewLease(source) })
 }
 
-// WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a key.
-// This is unsafe: if a master that helped to grant a lease comes back without the key, another
-// client can be granted the resource while the lease is valid. It is for tests, and for a single
-// master whose loss of data is meant to free all locks. The guard protects only if no client of the
-// masters has WithoutRestartGuard: such a client does not tell the masters its list, its TTLs or which
-// servers it sees, and they compare nothing.
+// WithoutRestartGuard lets a master vote at once after it restarted, was emptied or lost a key. This is unsafe:
+// if a master that helped to grant a lease comes back without the key, another client can be granted the
+// resource while the lease is valid. It is for tests, and for a single master whose loss of data is meant to
+// free all locks. No client of the masters may have it where the guard is to protect: such a client tells the
+// masters nothing that they compare.
 //
-// If a client notices that a key was lost, there is an [EventKeyLost], and nothing else happens.
-// Clocks are watched all the same: if the clock of a master was stepped, this Locker does not count
-// its vote until all keys that it may have dropped have expired, 10.3 s by default. Nothing
-// shortens that time: Bootstrap of package admin refuses this Locker.
-//
-// Source: ALGORITHM section 8.
+// A lost key is an [EventKeyLost], and nothing else happens. Clocks are watched all the same: this Locker does
+// not count the vote of a master whose clock was stepped for 10.3 s by default. Bootstrap of package admin,
+// which could shorten that, refuses this Locker. Source: ALGORITHM section 8.
 func WithoutRestartGuard() Option { return option(func(c *config) { c.guard = false }) }
 
-// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That is
-// safe only if each write is on disk before the master answers, and if no replica can take the
-// master's place. A promoted replica lacks the last writes, and the library cannot distinguish it
-// from a restarted master.
+// WithTrustedDisk lets a master vote at once after it restarted, if it still has its data. That is safe only if
+// each write is on disk before the master answers, and if no replica can take the master's place: a promoted
+// replica lacks the last writes, and the library cannot distinguish it from a restarted master.
 //
-// Give it to all clients of the masters, or to none. The first client that asks a master after its
-// restart decides for all: if it trusts the disk, the master votes for every client at once, and
-// otherwise for none before the quarantine is over. A client that was connected before, and finds
-// that another one has decided otherwise, logs a warning.
+// Give it to all clients of the masters, or to none: the first client that asks a master after its restart
+// decides for all. A client that was connected before, and finds that another one has decided otherwise, logs a
+// warning.
 //
-// The library trusts a master if INFO and CONFIG GET report "appendonly yes", "appendfsync always"
-// and "no-appendfsync-on-rewrite no", both at this connection and at this Locker's connection
-// before. So keep these in its configuration file, and allow the user +config|get. Check of package
-// admin reports what is missing. The library still detects a master that comes back empty.
-//
-// Source: ALGORITHM section 8, "TrustDisk".
+// The library trusts a master if INFO and CONFIG GET report "appendonly yes", "appendfsync always" and
+// "no-appendfsync-on-rewrite no", at this connection and at the one before. So keep these in its configuration
+// file, and allow the user +config|get. Check of package admin reports what is missing. Source: ALGORITHM
+// section 8, "TrustDisk".
 func WithTrustedDisk() Option { return option(func(c *config) { c.trusted = true }) }
 
-// WithLogger sets the logger: by default the slog.Default at the time of each line. A nil logger
-// silences the library. The first call of the Locker asks whether the logger takes level Debug.
+// WithLogger sets the logger: by default the [slog.Default] at the time of each line. A nil logger silences the
+// library. The first call of the Locker asks whether the logger takes level Debug.
 //
-//   - Level Warn is for operators. Calls wait, because no attempt has found a quorum for a second
-//     or because masters are in quarantine: "reason" has the word of [Reason], and "masters" the
-//     answer of each master. Renewals find no quorum: "leases" has how many leases end,
-//     "first_ends_in" and "last_ends_in" when. A lease was lost, or dropped without Unlock. A
-//     master is down, has no vote, or makes locks less safe than they should be. A clock was
-//     stepped. Events were dropped. Of warnings of one kind with one reason about one master, the
-//     library logs the first, after a second the last of those that came together with it, and then
-//     one in 10 s; "more" has the number of the others.
-//   - Level Info: a quorum votes again after an outage that was logged, with its length; a master is
-//     up again, logged as seldom as a warning; another client has another list of masters that does
-//     not conflict; the number of masters is even; a Lock waits for another holder for 10 s, and then each minute:
-//     "holder" has its label, and "processes_before" how many processes come first. If the lease in its way is one of
-//     its own process, the level is Warn.
-//   - Level Debug: every other [Event], but [EventExchange], and but a failed attempt of a call that waits if the
-//     attempt before it failed for the same reason and holder.
+//   - Level Warn is for operators. Calls wait, because no attempt has found a quorum for a second or because
+//     masters are in quarantine: "reason" has the word of [Reason], and "masters" the answer of each master.
+//     Renewals find no quorum: "leases" has how many leases end, "first_ends_in" and "last_ends_in" when.
+//     Events of a lost or dropped lease, of masters and of clocks follow. Of warnings of one kind with one
+//     reason about one master, the library logs the first, after a second the last of those that came together
+//     with it, and then one in 10 s; "more" has the number of the others.
+//   - Level Info: a quorum votes again after an outage that was logged, with its length; a master is up again;
+//     another client has another list of masters that does not conflict; the number of masters is even; a Lock
+//     waits for another holder for 10 s, and then each minute: "holder" has its label, and "processes_before"
+//     how many processes come first. If that holder is of its own process, the level is Warn.
+//   - Level Debug: every other [Event], but [EventExchange] and a failed attempt of a call whose attempt before
+//     failed for the same reason and holder.
 func WithLogger(l *slog.Logger) Option {
 	if l == nil {
 		l = slog.New(slog.DiscardHandler)

@@ -89,9 +89,8 @@ func (e *MasterError) held() bool {
 	return errors.Is(e.Err, node.ErrHeldByOther) || errors.Is(e.Err, node.ErrQueued)
 }
 
-// Error returns one line: the reasons, how many masters agreed, and the answers of the others. It
-// names masters with the same answer together, and leaves out a master that had not answered when
-// the others decided.
+// Error returns one line: the reasons, how many masters agreed, and the answers of the others. It names masters
+// with the same answer together, and leaves out a master that had not answered when the others decided.
 func (e *QuorumError) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "redlock: %s", e.Op)
@@ -219,10 +218,9 @@ func (e *QuorumError) Unwrap() []error {
 	return all
 }
 
-// Holder returns the label of the holder that has the resource, or "" if it has none (see
-// [WithOwner]), and how long its keys live at most, unless the holder renews them. left is 0 if no
-// master reported that, and negative if a key never expires. If the masters named several holders,
-// the result is the label that most of them named.
+// Holder returns the label of the holder that has the resource, or "" if it has none (see [WithOwner]), and how
+// long its keys live unless the holder renews them: 0 if no master reported that, negative for ever. If the
+// masters named several holders, the label is the one that most of them named.
 func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	named := make(map[string]int)
 	for _, n := range e.Masters {
@@ -247,10 +245,9 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	return owner, left
 }
 
-// HeldByQuorum reports whether the masters that have the resource for other holders, or for attempts
-// of other callers, prevent a quorum by themselves. Then enough masters work. A master without a
-// vote does not count. An error can match [ErrTaken] although HeldByQuorum returns false, if some
-// masters had not answered when the others decided.
+// HeldByQuorum reports whether the masters that have the resource for other holders, or for attempts of other
+// callers, prevent a quorum by themselves. A master without a vote does not count. An error can match
+// [ErrTaken] although HeldByQuorum returns false, if some masters had not answered when the others decided.
 func (e *QuorumError) HeldByQuorum() bool {
 	return e.tooMany((*MasterError).hasAnother)
 }
@@ -267,12 +264,9 @@ func (e *QuorumError) quorumAnswered() bool {
 	return n >= e.Need
 }
 
-// Permanent reports whether waiting cannot help: one master refuses the list of masters or the version
-// of the library, or so many masters can never vote that the others make no quorum. A master can never
-// vote if it refuses the type of the key, the user or a command, if no TLS connection with it is
-// possible, if it is one server with another master, if other clients have another server at its
-// address, or if it is a node of a Redis Cluster. [Locker.Lock] then gives up. A replica does not
-// count, as it may become a master.
+// Permanent reports whether waiting cannot help, so that [Locker.Lock] gives up: one master refuses the list of
+// masters or the version of the library, or so many have another reason of [ErrMasterSetup] that the others
+// make no quorum. A replica does not count, as it may become a master.
 func (e *QuorumError) Permanent() bool {
 	return e.any(reason.Membership) || e.any(reason.Version) || e.tooMany((*MasterError).hopeless)
 }
@@ -310,8 +304,7 @@ func (e *MasterError) hopeless() bool {
 func (e *MasterError) denies() bool { return e.excluded() || node.IsReply(e.Err) }
 
 // VotesIn returns after how long a quorum of the masters has its votes at the earliest, if masters in
-// quarantine are what is missing, and otherwise 0. A master that failed for another reason may have
-// its vote at any moment.
+// quarantine are what is missing, and otherwise 0.
 func (e *QuorumError) VotesIn() time.Duration {
 	ready := e.Total - len(e.Masters)
 	var waits []time.Duration

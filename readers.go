@@ -21,22 +21,16 @@ const (
 	ModeShared    Mode = "shared"    // with other readers
 )
 
-// Shared makes the lease that of a reader. Readers share a resource with each other, but not with a
-// writer, the holder of an exclusive lease. Readers and writers are served in the order in which
-// their processes came. No reader overtakes a waiting writer: readers do not starve writers, and
-// [Locker.TryLock] is refused while a writer waits. Callers of one process that wait to read
-// together, with the same options, share one lease, which is released when each of them has
-// unlocked it. [Observer] and [Locker.Stats] count it as one. [Lease.Fence] describes a reader's
-// token.
+// Shared makes the lease that of a reader. Readers share a resource with each other, but not with a writer, the
+// holder of an exclusive lease. Readers and writers are served in the order in which their processes came:
+// readers do not starve writers, and [Locker.TryLock] is refused while a writer waits. Callers of one process
+// that wait to read together, with the same options, share one lease, which is released when each of them has
+// unlocked it. Observer and [Locker.Stats] count it as one.
 //
-// If the context of the call descends from a lease of the resource, exclusive or shared, the error
-// is [ErrReentry]. With [WithReentry] the call returns another hold on that lease. A call for an
-// exclusive lease inside a reader's lease fails with ErrReentry in any case.
-//
-// Masters must let the user ZSCORE and ZREMRANGEBYSCORE; without these rights the error matches
-// [ErrMasterSetup]. Without the right to ZRANGE, readers may overtake a waiting writer.
-//
-// Source: ALGORITHM section 12.
+// If the context of the call descends from a lease of the resource, exclusive or shared, the error is
+// [ErrReentry]. With [WithReentry] the call returns another hold on that lease. A call for an exclusive lease
+// inside a reader's lease fails with ErrReentry in any case. Masters that refuse ZSCORE or ZREMRANGEBYSCORE
+// give [ErrMasterSetup]; without ZRANGE readers may overtake a waiting writer. Source: ALGORITHM section 12.
 func Shared() LockOption { return lockOption(func(c *lockConfig) { c.shared = true }) }
 
 func (g *grant) modeLocked() Mode { return modeOf(g.shared) }
@@ -58,18 +52,16 @@ func (le *Lease) Mode() Mode {
 // Shared reports whether the lease is that of a reader.
 func (le *Lease) Shared() bool { return le.Mode() == ModeShared }
 
-// Downgrade makes an exclusive lease that of a reader: other readers can come, and no writer can
-// come in between. The right to write ends when Downgrade is called, and Fence returns the token of
-// a reader from then on. Downgrade then makes a round over the masters, as [Lease.Extend] does.
-// There is no upgrade: unlock the lease, and lock the resource again.
+// Downgrade makes an exclusive lease that of a reader: other readers can come, and no writer can come in
+// between. The right to write ends when Downgrade is called, and Fence returns the token of a reader from then
+// on. Downgrade then makes a round over the masters, as [Lease.Extend] does. There is no upgrade: unlock the
+// lease, and lock the resource again.
 //
-// Downgrade changes nothing in these cases: ctx has ended before the call; the lease is over
-// ([ErrNotHeld]); it has another hold by [WithReentry] ([ErrReentry]); or it is that of a reader, which is no
-// error. Any other error is that of the round: the lease is that of a reader, with the validity
-// that it had. A master that the round did not reach grants the resource to readers after the next
-// renewal.
-//
-// Source: ALGORITHM section 12, "Downgrade".
+// Downgrade changes nothing if ctx had ended before, if the lease is over ([ErrNotHeld]), if it has another
+// hold by [WithReentry] ([ErrReentry]), or if it is that of a reader, which is no error. After any other error,
+// which is that of the round, the lease is that of a reader, with the validity that it had. A master that the
+// round did not reach grants the resource to readers after the next renewal. Source: ALGORITHM section 12,
+// "Downgrade".
 func (le *Lease) Downgrade(ctx context.Context) error {
 	if err := le.checkCall(ctx, "Downgrade"); err != nil {
 		return err

@@ -12,29 +12,27 @@ import (
 	"github.com/d0720281/redlock/internal/reason"
 )
 
-// Reason returns an error as one word of a short list, for the labels of metrics and the fields of
-// logs. It returns "" for nil, and "other" for an error without a word. No word contains the name
-// of a resource or a master.
+// Reason returns an error as one word of a short list, for the labels of metrics and the fields of logs. It
+// returns "" for nil, and "other" for an error without a word. No word contains the name of a resource or a
+// master.
 //
 //	taken, split_vote               another holder has the resource; or some masters granted it, but too few
 //	no_quorum, quarantine           too few masters answered usably; the missing ones have no vote yet
 //	canceled, deadline              the context ended before anything was known
-//	expired, suspended, quorum_lost, broken, max_hold, released
-//	                                what ended a lease
-//	detached                        the lease goes on elsewhere
-//	timeout, connection, late, key_missing
-//	                                of one master: no answer in time; no connection; an answer too late; it had lost the key
+//	expired, suspended, quorum_lost, broken, max_hold, released, detached
+//	                                what ended a lease here
+//	timeout, connection, late, key_missing, stale
+//	                                of one master: no answer in time; no connection; an answer too late; it had lost the key; it is another server
 //	permission, unsupported, tls, membership, wrong_type, not_master, cluster_node, same_server, other_server, version
 //	                                what a person has to correct, see ErrMasterSetup
-//	stale                           of one master: another server answers at its address
 //	config, reentry, upgrade, closed
 //	masters, not_held, lost, not_acquired
 //	                                of an error that has no other reason; not_held also of an Adopt that found no lease
 //
-// An error that matches several words has the word to act on: the answers of masters go before the
-// end of the context, and what a person has to correct goes before no_quorum. An error type of
-// another package can add a word, of a to z, 0 to 9 and "_", by a method Reason() string, which goes
-// before the last line of the list: package election adds not_leader and no_leader, jobs too_late. More words may be added.
+// Of several words, Reason returns the one to act on: the answers of masters go before the end of the context,
+// and what a person has to correct goes before no_quorum. An error type of another package can add a word, of a
+// to z, 0 to 9 and "_", by a method Reason() string, which goes before the last line of the list: election adds
+// not_leader and no_leader, jobs too_late. More words may be added.
 func Reason(err error) string {
 	if err == nil {
 		return ""

@@ -19,13 +19,13 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Locker grants leases on resources by a quorum of a fixed list of masters. [New] and
-// [NewFromOptions] make one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
+// Locker grants leases on resources by a quorum of a fixed list of masters. [New] and [NewFromOptions] make
+// one: methods of a nil or zero Locker panic. A Locker is safe for concurrent use.
 //
-// Make one per process. A Locker keeps one connection to each master, and a second one to each
-// master with the queue of a resource for which the Locker waits or whose lease it renews. To the
-// masters, two Lockers of one process are two processes: they hand no lease over to each other, and
-// neither recognizes re-entry into a lease of the other.
+// Make one per process. A Locker keeps one connection to each master, and a second one to each master with the
+// queue of a resource for which the Locker waits or whose lease it renews. Two Lockers of one process are two
+// processes to the masters: they hand no lease over to each other, and neither recognizes re-entry into a lease
+// of the other.
 type Locker struct {
 	conf   *config
 	pool   *pool
@@ -39,20 +39,18 @@ type Locker struct {
 }
 
 // New makes a Locker for the masters at the given addresses: "host:port", or URLs
-// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. valkey:// and
-// valkeys:// are redis:// and rediss://. A URL may have the parameters db, client_name and
-// skip_verify, and none twice. Without a port it is that of Redis, 6379. In a user name, password
-// or path some characters must be percent-encoded: docs/operations.md names them. New ignores
-// blanks around an address. The quorum is N/2+1 of the masters, whether they are up or not. They
-// must be independent: no replicas of each other, no nodes of one cluster. With N = 1 no lock
-// survives the loss of the one master.
+// redis://user:password@host:port/db, rediss:// for TLS, unix://user:password@/path. valkey:// and valkeys://
+// are redis:// and rediss://. A URL may have the parameters db, client_name and skip_verify, each once. The
+// default port is 6379. In a user name, password or path some characters must be percent-encoded:
+// docs/operations.md names them. New ignores blanks around an address.
 //
-// New sends nothing to any master and works with all of them down. If the list or an option cannot
-// work, the error matches [ErrConfig]. It has the number of a wrong address in the list, and no
-// part of its text, which may have a password. An even number of masters is no error, but tolerates
-// as many masters down as one master less; New logs a note (see [WithLogger]).
+// The quorum is N/2+1 of the masters, whether they are up or not. They must be independent: no replicas of each
+// other, no nodes of one cluster. With N = 1 no lock survives the loss of the one master. An even number is no
+// error, but tolerates as many masters down as one master less; New logs a note.
 //
-// Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
+// New sends nothing to any master and works with all of them down. If the list or an option cannot work, the
+// error matches [ErrConfig]. It has the number of a wrong address in the list, and no part of its text, which
+// may have a password. Source: distlock, "The Redlock Algorithm"; ALGORITHM section 1.
 func New(masters []string, opts ...Option) (*Locker, error) {
 	conf, err := newConfig(opts)
 	if err != nil {
@@ -68,41 +66,24 @@ func New(masters []string, opts ...Option) (*Locker, error) {
 	return newLocker(conf, parsed)
 }
 
-// NewFromOptions is [New] for masters that need more than a URL can hold: a TLS configuration, a
-// credentials provider or a dialer. It also takes client.Options() of a go-redis client that a
-// service already has.
+// NewFromOptions is [New] for masters that need more than a URL can hold: a TLS configuration, a credentials
+// provider or a dialer. It also takes client.Options() of a go-redis client that a service already has.
 //
-// The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig,
-// ClientName, Username, Password, CredentialsProvider, CredentialsProviderContext,
-// StreamingCredentialsProvider and DB. Every other field has no effect: retries, timeouts and pools
-// are those that a lock needs. Hooks and limiters of a client see nothing of the library.
+// The library has connections of its own. It uses the fields Network, Addr, Dialer, TLSConfig, ClientName,
+// Username, Password, CredentialsProvider, CredentialsProviderContext, StreamingCredentialsProvider and DB, and
+// ignores every other field, and hooks and limiters of a client: retries, timeouts and pools are those that a
+// lock needs.
 //
-// Addr is host:port, or the absolute path of a socket. With a Dialer it may also be a name alone.
-// It is the name of the master in errors and logs, and the masters compare it between clients: so
-// it must be the same in all processes, and differ between masters. The Addr of each go-redis
-// client of Sentinel is "FailoverClient": give each a name of its own, in a copy of the client's
-// options. Such a client is one master.
+// Addr is host:port, or the absolute path of a socket; with a Dialer also a name alone. It is the name of the
+// master in errors and logs, and the masters compare it between clients: so it must be the same in all
+// processes, and differ between masters. A go-redis client of Sentinel is one master. Its Addr is always
+// "FailoverClient": give each a name of its own, in a copy of the client's options.
 //
-// A Dialer has to do the TLS handshake itself, as for go-redis. If a dialer goes on after its
-// context has ended, the library does not wait for it, and closes the connection that it then
-// returns.
-//
-// Of the credentials the first of these counts: StreamingCredentialsProvider,
-// CredentialsProviderContext, CredentialsProvider, Username and Password. A Username without a
-// password is sent with an empty one, which a user with nopass takes. Goroutines of the library call a
-// provider, for several masters at the same time:
-//
-//   - CredentialsProvider and CredentialsProviderContext are asked before each connection, of which
-//     there are at most two to a master. While they fail, each connection is tried about twice a second.
-//   - StreamingCredentialsProvider is subscribed to once for each master, and Close unsubscribes. New
-//     credentials go out by AUTH on the connection that is there, between two requests. The second
-//     connection is made anew. If the master refuses them, or the provider reports an error, there is an
-//     [EventWarning].
-//
-// A provider has 10 s for an answer, and its context ends then or with Close. No call waits for it: the
-// master is down meanwhile, and its error names the provider. The same holds if the provider fails or
-// panics; the error does not match that of the provider, which says nothing about the master. A panic of
-// a Dialer, or of a function in a TLSConfig, is an error of the master, too. It is not raised again.
+// A Dialer has to do the TLS handshake itself. If it goes on after its context has ended, the library closes
+// the connection that it then returns. Goroutines of the library call a credentials provider, for several
+// masters at the same time, and before each connection; a streaming one once for each master until Close. A
+// provider has 10 s for an answer, for which no call waits. The master is down meanwhile, and while a provider,
+// a Dialer or a function in a TLSConfig fails or panics. docs/operations.md has the details.
 func NewFromOptions(masters []*redis.Options, opts ...Option) (*Locker, error) {
 	conf, err := newConfig(opts)
 	if err != nil {
@@ -137,35 +118,30 @@ func (l *Locker) start() *pool {
 	return l.pool
 }
 
-// Lock returns a lease on resource. It waits until a quorum of the masters grants the lease or ctx
-// ends. Nothing but ctx bounds the wait. Callers of one process are served in the order of their
-// calls, and hand the lease over without asking the masters. Processes wait in a queue on one of
-// the masters, which notifies each process in its turn.
+// Lock returns a lease on resource. It waits until a quorum of the masters grants the lease or ctx ends.
+// Nothing but ctx bounds the wait. Callers of one process are served in the order of their calls, and hand the
+// lease over without asking the masters. Processes wait in a queue on one of the masters, which notifies each
+// process in its turn.
 //
-// A resource is a string of 1 to [MaxResourceLength] bytes. Its key, the prefix of [WithKeyPrefix]
-// and the resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn", "~readers" or
-// "~adopted", and the resource not in "~", nor in "~" and a number, which is for package semaphore.
-// The validity of a new lease is the TTL, less the drift, the grace of [WithGrace] and the time of
-// the attempt. Lock returns no new lease of which less than half of the TTL is left. The library
-// renews the lease until Unlock, unless [WithoutRenewal] is given.
+// A resource is a string of 1 to [MaxResourceLength] bytes. Its key, the prefix of [WithKeyPrefix] and the
+// resource, must not end in "~fence", "~guard", "~queue", "~seen", "~turn", "~readers" or "~adopted", and the
+// resource not in "~", nor in "~" and a number, which is for package semaphore. The validity of a new lease is
+// the TTL, less the drift, the grace of [WithGrace] and the time of the attempt: at least half of the TTL. The
+// library renews the lease until Unlock, unless [WithoutRenewal] is given.
 //
-// If an argument is wrong, the error matches [ErrConfig]. If the Locker was closed before the call,
-// it matches [ErrClosed], and if the context has the resource already, [ErrReentry]. Any other
-// error matches [ErrNotAcquired]. If ctx ended, the error also matches ctx.Err(). If an attempt had
-// a result before that, the error matches [ErrTaken] or [ErrNoQuorum], too. Unless this process
-// itself had the resource, a [*QuorumError] then has the answers of the masters.
+// If an argument is wrong, the error matches [ErrConfig]. If the Locker was closed before the call, it matches
+// [ErrClosed], and if the context has the resource already, [ErrReentry]. Any other error matches
+// [ErrNotAcquired]. If ctx ended, the error also matches ctx.Err(), and [ErrTaken] or [ErrNoQuorum] if an
+// attempt had a result before that. Unless this process itself had the resource, a [*QuorumError] then has the
+// answers of the masters.
 //
-// While too many masters are in quarantine ([ErrQuarantine]), Lock waits for them, and logs for how
-// long (see [WithLogger]). If the deadline of ctx comes before the end of the quarantine, Lock
-// returns at once: the error matches ErrQuarantine, and not ctx.Err(), as ctx has not ended. A
-// [MasterError] has the time for each master. If too many masters cannot take part ([ErrMasterSetup]),
-// Lock fails at once. If two masters are one server, it fails in any case.
+// Lock waits for masters in quarantine ([ErrQuarantine]), and logs for how long. If the deadline of ctx comes
+// before the end of the quarantine, Lock returns at once, without ctx.Err(). If too many masters cannot take
+// part ([ErrMasterSetup]), or two masters are one server, Lock fails at once.
 //
-// After an error no lease is held. The library asks every master that may have set the key to
-// delete it, and repeats the request until the master confirms. A master that cannot be reached
-// keeps the key for at most the TTL.
-//
-// Source: distlock, "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
+// After an error no lease is held. The library asks every master that may have set the key to delete it, until
+// the master confirms. A master that cannot be reached keeps the key for at most the TTL. Source: distlock,
+// "The Redlock Algorithm", steps 1 to 5; ALGORITHM sections 3 and 10.
 func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	if wire.QueueOf(resource) != resource {
 		return nil, reason.Configf("Lock: resource %q is one of several, for any of which package semaphore waits", resource)
@@ -173,16 +149,14 @@ func (l *Locker) Lock(ctx context.Context, resource string, opts ...LockOption) 
 	return l.acquire(ctx, "Lock", resource, opts, (*pool).waitFor)
 }
 
-// TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for another
-// holder: for one master timeout at most, or for two if fencing counters differ, if the Locker is
-// new or if it was idle for minutes. Under overload the call first waits for its turn, because the
-// Locker limits the attempts that run at the same time. With [WithQuarantineWait] it waits for
-// masters in quarantine. TryLock joins no queue. It is refused while a waiting process has its
-// turn.
+// TryLock is [Locker.Lock] with one attempt. It waits for the masters' answers, but not for another holder: for
+// one master timeout at most, or for two if fencing counters differ, if the Locker is new or if it was idle for
+// minutes. Under overload the call first waits for its turn, because the Locker limits the attempts that run at
+// the same time. With [WithQuarantineWait] it waits for masters in quarantine. TryLock joins no queue. It is
+// refused while a waiting process has its turn.
 //
-// If another holder has the resource, the error matches [ErrTaken]. If the masters are in trouble,
-// it matches [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended the attempt,
-// neither is known.
+// If another holder has the resource, the error matches [ErrTaken]. If the masters are in trouble, it matches
+// [ErrNoQuorum], and [ErrQuarantine] if waiting would help. If ctx ended the attempt, neither is known.
 func (l *Locker) TryLock(ctx context.Context, resource string, opts ...LockOption) (*Lease, error) {
 	return l.acquire(ctx, "TryLock", resource, opts, (*pool).tryOnce)
 }
@@ -319,18 +293,16 @@ func (c *config) checkResource(name, resource string) error {
 	}
 }
 
-// Close ends all leases of the Locker and releases their keys. Calls that wait fail with
-// [ErrClosed].
+// Close ends all leases of the Locker and releases their keys. Calls that wait fail with [ErrClosed].
 //
-// If a function of [Locker.Do] or of a package on top (election, jobs, semaphore, several) runs under a
-// lease, or work in a context of Within, Close ends the context of that. Close keeps the lease, and has it renewed,
-// until the work is over, for 10 s at most: no other process has the resource before. A call of Close
-// within such work takes the 10 s.
+// If a function of [Locker.Do] or of a package on top (election, jobs, semaphore, several) runs under a lease,
+// or work in a context of [Lease.Within], Close ends its context, and keeps the lease until the work is over,
+// for 10 s at most: no other process has the resource before. A call of Close within such work takes the 10 s.
 //
-// Close returns when every goroutine has ended: a few master timeouts after the last of the work at
-// most, and after the calls of an observer or a logger that are under way. A master that does not
-// answer by then keeps its keys until they expire. If no quorum confirmed the release of some lease,
-// the error matches [ErrNoQuorum]. Close may be called again, and returns the same error.
+// Close returns when every goroutine has ended: a few master timeouts after the last of the work at most, and
+// after the calls of an observer or a logger that are under way. A master that does not answer by then keeps
+// its keys until they expire. If no quorum confirmed the release of some lease, the error matches
+// [ErrNoQuorum]. A further call returns the same error.
 func (l *Locker) Close() error {
 	l.made().closeOnce.Do(func() { l.closeErr = l.close() })
 	return l.closeErr
