@@ -190,7 +190,7 @@ func (a *acquisition) stepLocked(e attempt.Event, now instant) {
 		a.queueVote = attempt.Yes
 	}
 	if t.Due() {
-		a.wake()
+		a.signal.Set()
 	}
 }
 

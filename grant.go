@@ -20,9 +20,9 @@ type grant struct {
 	resource string
 	keys     node.Key // with a new id for each attempt: a late release of one attempt must not hit the next
 	lockConfig
-	start   instant       // when the attempt or the adoption began
-	foreign bool          // another process has the lease, which a call extends or releases by its Handle
-	signal  chan struct{} // holds one token: the call that waits should look again
+	start   instant          // when the attempt or the adoption began
+	foreign bool             // another process has the lease, which a call extends or releases by its Handle
+	signal  lockorder.Signal // for the call that waits
 	place
 
 	mu     lockorder.Mutex[lockorder.Grant]
@@ -130,7 +130,7 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	n := len(p.nodes)
 	g.pool, g.resource, g.lockConfig = p, resource, lc
 	g.name = wire.NoProcess
-	g.signal = make(chan struct{}, 1)
+	g.signal = lockorder.NewSignal()
 	g.term.Init(&g.Options, p.conf.rules)
 	g.renewal.slot = -1
 	g.holds = g.room.onlyHold[:0]
@@ -160,14 +160,6 @@ func (g *grant) hear(r *node.Request, rep node.Reply) wire.Word {
 // noteLocked keeps the reason why a node did not say yes, for the error of the call.
 func (g *grant) noteLocked(i int, o wire.Op, err error) {
 	g.nodes[i].op, g.nodes[i].err = o, err
-}
-
-// wake wakes the call that waits for this grant.
-func (g *grant) wake() {
-	select {
-	case g.signal <- struct{}{}:
-	default:
-	}
 }
 
 // countLocked returns the number of nodes for which is returns true.

@@ -130,7 +130,7 @@ type events struct {
 	conf    *config
 	counts  [eventKinds]atomic.Uint64
 	verbose bool // events that are not for the log alone are wanted; set before the first one
-	wake    chan struct{}
+	wake    lockorder.Signal
 
 	voteless sync.Map     // the nodes of which the log has said that calls wait for their quarantine, with the instant from which it says so again
 	waitsTo  atomic.Int64 // instant to which, as the log has said, calls wait for a quarantine; 0: none
@@ -153,7 +153,7 @@ type notice struct {
 }
 
 func newEvents(c *config) *events {
-	return &events{conf: c, wake: make(chan struct{}, 1), logged: make(map[string]*warning)}
+	return &events{conf: c, wake: lockorder.NewSignal(), logged: make(map[string]*warning)}
 }
 
 // log queues a line of the log.
@@ -183,14 +183,7 @@ func (e *events) add(n notice) {
 		e.counts[EventDropped].Add(1)
 	}
 	e.mu.Unlock()
-	e.poke()
-}
-
-func (e *events) poke() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	e.wake.Set()
 }
 
 // close makes run return after it has passed on all events.
@@ -198,7 +191,7 @@ func (e *events) close() {
 	e.mu.Lock()
 	e.closed = true
 	e.mu.Unlock()
-	e.poke()
+	e.wake.Set()
 }
 
 // start decides which events are wanted, before the first one.

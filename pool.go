@@ -113,7 +113,7 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		Rules:     c.rules,
 		Granted:   func() bool { return ev.counts[EventAcquired].Load() > 0 },
 		Changed:   p.changed,
-		Corrected: p.renewer.poke,
+		Corrected: p.renewer.wake.Set,
 	}, masters)
 	p.nodes = p.set.Nodes()
 	p.skew = func(i int, now instant) (error, bool) {

@@ -129,7 +129,7 @@ func (g *grant) releasedLocked(i int, rep node.Reply) {
 	if err != nil {
 		g.noteLocked(i, wire.Release, err)
 	}
-	g.wake()
+	g.signal.Set()
 }
 
 // endAll ends all holds of a lease. If that ended the lease, endAll returns the last hold,
@@ -207,11 +207,11 @@ func (g *grant) awaitRepeated(ctx context.Context) error {
 		settled := free >= g.pool.need
 		g.mu.Unlock()
 		if settled {
-			g.wake() // another Unlock may wait, too
+			g.signal.Set() // another Unlock may wait, too
 			return nil
 		}
 		if over := until(ctx, g.pool.closing, g.signal, 0); over != nil {
-			g.wake()
+			g.signal.Set()
 			g.mu.Lock()
 			defer g.mu.Unlock()
 			return g.releaseErrorLocked(ErrNoQuorum, over)

@@ -393,7 +393,7 @@ func (g *grant) endLocked(cause error, now instant) (after []func()) {
 // together go into one batch for each node.
 type renewer struct {
 	clock clock.Source
-	wake  chan struct{}
+	wake  lockorder.Signal
 
 	mu     lockorder.Mutex[lockorder.Renewer]
 	leases leaseHeap // guarded by mu
@@ -406,7 +406,7 @@ type renewer struct {
 const maxNap = time.Second
 
 func newRenewer(clock clock.Source) *renewer {
-	return &renewer{clock: clock, wake: make(chan struct{}, 1), next: never}
+	return &renewer{clock: clock, wake: lockorder.NewSignal(), next: never}
 }
 
 // add begins to watch a lease that was granted after since.
@@ -468,14 +468,7 @@ func (rn *renewer) ends(now instant) (leases int, first, last time.Duration) {
 // goroutine is woken, too.
 func (rn *renewer) pokeIfLateLocked(due, now instant) {
 	if due < rn.next || rn.next <= now {
-		rn.poke()
-	}
-}
-
-func (rn *renewer) poke() {
-	select {
-	case rn.wake <- struct{}{}:
-	default:
+		rn.wake.Set()
 	}
 }
 
@@ -484,7 +477,7 @@ func (rn *renewer) close() {
 	rn.mu.Lock()
 	rn.closed = true
 	rn.mu.Unlock()
-	rn.poke()
+	rn.wake.Set()
 }
 
 // run is the renewer's goroutine.

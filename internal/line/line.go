@@ -15,6 +15,7 @@ package line
 import (
 	"time"
 
+	"github.com/d0720281/redlock/internal/lockorder"
 	"github.com/d0720281/redlock/internal/wire"
 )
 
@@ -80,12 +81,12 @@ type Caller[H comparable, C any] struct {
 
 	line        *Line[H, C]
 	ahead, next *Caller[H, C]
-	number      int           // in its line, from 1
-	arrival     int           // in the lines of its process, from 1
-	wake        chan struct{} // holds one token, which means: look again; nil until the caller has waited
-	idle        bool          // the caller makes no attempt just now
-	behind      bool          // the caller has waited for another caller's lease
-	served      bool          // the caller has a lease of the holder, and has left the line
+	number      int              // in its line, from 1
+	arrival     int              // in the lines of its process, from 1
+	wake        lockorder.Signal // nil until the caller has waited
+	idle        bool             // the caller makes no attempt just now
+	behind      bool             // the caller has waited for another caller's lease
+	served      bool             // the caller has a lease of the holder, and has left the line
 }
 
 // Key returns the name of the caller's line.

@@ -91,7 +91,7 @@ func (ls *Lines[H, C]) Look(c *Caller[H, C]) (next Advice) {
 	}
 	if next.Step == Wait || next.Step == Rest {
 		if c.wake == nil {
-			c.wake = make(chan struct{}, 1)
+			c.wake = lockorder.NewSignal()
 		}
 		next.Wake = c.wake
 	}
@@ -270,12 +270,8 @@ func (ls *Lines[H, C]) Leave(c *Caller[H, C]) (served bool, queuedAt int) {
 
 // Poke wakes a caller. It does nothing for nil.
 func (c *Caller[H, C]) Poke() {
-	if c == nil {
-		return
-	}
-	select {
-	case c.wake <- struct{}{}:
-	default:
+	if c != nil {
+		c.wake.Set()
 	}
 }
 

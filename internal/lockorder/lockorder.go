@@ -1,6 +1,6 @@
 // Package lockorder has the mutexes of the library, each with its place in the one order in
 // which a goroutine may lock them. A build with the tag lockorder checks the order at run time.
-// Any other build has plain mutexes.
+// Any other build has plain mutexes. And it has the signal by which one goroutine wakes another.
 package lockorder
 
 // The places, in the order in which a goroutine may lock them: with a mutex of one place it may
@@ -21,4 +21,18 @@ type (
 // Place is a place in the order.
 type Place interface {
 	Calls | Lines | Grant | Outage | Renewer | Admission | Node | Watch | Servers | Events
+}
+
+// Signal tells one goroutine, which receives from it, to look again. It holds one token. Nil tells no goroutine.
+type Signal chan struct{}
+
+// NewSignal returns a signal without a token.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Set puts the token in, unless it is there, and does not wait.
+func (s Signal) Set() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
 }

@@ -51,7 +51,7 @@ func (s *Set) carryOut(v clockwatch.Verdict, out *outcomes) {
 // order gives the node an order of the clock watch.
 func (n *Node) order(do clockwatch.Action) {
 	n.orders.Or(int32(do))
-	n.poke()
+	n.wake.Set()
 }
 
 // ordered takes the orders of some kinds.

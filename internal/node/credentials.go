@@ -201,7 +201,7 @@ func (s *stream) OnNext(next auth.Credentials) {
 		s.node.mu.Lock()
 		s.renewLocked()
 		s.node.mu.Unlock()
-		s.node.poke()
+		s.node.wake.Set()
 	}
 }
 

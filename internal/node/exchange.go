@@ -451,7 +451,7 @@ func (n *Node) landed(l *link, f *flight, joined any, micros int64, replies []Re
 	}
 	out.tell(n, now)
 	if more || failure != nil {
-		n.poke()
+		n.wake.Set()
 	}
 }
 
@@ -527,7 +527,7 @@ func (n *Node) broken(l *link, err error, out *outcomes) {
 	}
 	n.mu.Unlock()
 	out.tell(n, now)
-	n.poke()
+	n.wake.Set()
 }
 
 // dropLinkLocked ends the connection, and decides which of the requests under way are sent again.

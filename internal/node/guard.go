@@ -199,7 +199,7 @@ func (n *Node) Forgot() {
 	n.mu.Lock()
 	n.standLocked(func(s *Standing) { s.lose(ErrForgot) })
 	n.mu.Unlock()
-	n.poke()
+	n.wake.Set()
 }
 
 // distrustLocked takes the node's vote for this client, for the time of a quarantine, because of what happened.

@@ -42,7 +42,7 @@ func upToDate[T any](n *Node, ask func() (T, error)) (T, error) {
 // reconnect gives up the connection.
 func (n *Node) reconnect() {
 	n.locked(func(out *outcomes) { n.dropLinkLocked(ErrStale, n.now(), out) })
-	n.poke()
+	n.wake.Set()
 }
 
 func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
@@ -290,5 +290,5 @@ func (n *Node) giveUp(err error) {
 		n.dropLinkLocked(err, now, out)
 		n.goDownLocked(err, now, out)
 	})
-	n.poke()
+	n.wake.Set()
 }

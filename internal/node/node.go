@@ -166,7 +166,7 @@ type Node struct {
 	where
 	login
 
-	wake     chan struct{} // holds one token: there may be something to do
+	wake     lockorder.Signal // there may be something to do
 	standing atomic.Pointer[Standing]
 	orders   atomic.Int32          // of the clock watch, not carried out yet: a set of clockwatch.Action
 	audit    atomic.Pointer[Audit] // what the node said of itself
@@ -229,7 +229,7 @@ func newNode(s *Set, index int, opt redis.Options) *Node {
 		set:     s,
 		conf:    s.conf,
 		where:   where{index, opt.Addr, opt},
-		wake:    make(chan struct{}, 1),
+		wake:    lockorder.NewSignal(),
 		closeBy: clock.Never,
 		talk:    talk{former: clock.Start},
 		guard:   newGuard(s.conf, s.list),
@@ -263,13 +263,6 @@ func (n *Node) Options() redis.Options { return n.opt }
 func (n *Node) RoundTrip() time.Duration { return time.Duration(n.roundTrip.Load()) }
 
 func (n *Node) now() clock.Instant { return n.conf.Clock.Instant() }
-
-func (n *Node) poke() {
-	select {
-	case n.wake <- struct{}{}:
-	default:
-	}
-}
 
 // Standing returns the present standing of the node.
 func (n *Node) Standing() *Standing { return n.standing.Load() }
@@ -311,7 +304,7 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 	case r.Op == wire.Release && tr.denied == doubtful && n.refusal.goesOn(now):
 		n.retryLocked(r, nextDoubt(now))
 		n.mu.Unlock()
-		n.poke()
+		n.wake.Set()
 		return nil
 	}
 	first := n.queue.empty()
@@ -319,7 +312,7 @@ func (n *Node) Send(r *Request, now clock.Instant) error {
 	news := first || n.queue.full() // of any other request serve learns when it sends those before it
 	n.mu.Unlock()
 	if news {
-		n.poke()
+		n.wake.Set()
 	}
 	return nil
 }
@@ -350,7 +343,7 @@ func (n *Node) shut(by clock.Instant) {
 	n.closeBy = by
 	n.retries.sendNow(n.now(), n.isDoubtful)
 	n.mu.Unlock()
-	n.poke()
+	n.wake.Set()
 }
 
 // serve is the goroutine that connects and writes.

@@ -44,7 +44,7 @@ func (n *Node) ask(ctx context.Context, t *task) answers {
 	t.queued = n.now()
 	n.queue.tasks = append(n.queue.tasks, t)
 	n.mu.Unlock()
-	n.poke()
+	n.wake.Set()
 	select {
 	case a := <-come:
 		return a
