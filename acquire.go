@@ -149,6 +149,7 @@ func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode in
 	a.start, a.queueNode, a.number, a.absence = start, queueNode, how.Number, p.set.Quarantine(start)
 	a.term.Begin(start)
 	a.seed = p.set.Seed(start, a.Timeout())
+	a.keys.ID = p.conf.newToken(a.owner, a.seed-a.Timeout().Microseconds())
 	a.attempt.Prepare(attempt.Way{
 		Strategy: how, QueueNode: queueNode, Shared: a.shared, AnyOf: a.several > 0, Yields: a.oneOf() && how.Patient && !how.Waits,
 	}, start, start.Add(a.TTL-a.minValidity()))

@@ -226,7 +226,7 @@ func (p *pool) find(ctx context.Context, op string, h Handle) (*former, error) {
 		case has.Token == h.token:
 			return node.ErrTakenAway
 		}
-		return node.HeldByOther{Owner: wire.OwnerOf(has.Token), Left: has.TTL}
+		return node.HeldByOther{Owner: wire.OwnerOf(has.Token), For: has.For, Left: has.TTL}
 	})
 	between := !f.exclusive() // the keys alone do not exclude another holder in between
 	counter := node.CounterOf(found, p.need, h.token)

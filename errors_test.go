@@ -156,7 +156,7 @@ func TestQuorumErrorText(t *testing.T) {
 	refused := func(addr string) error {
 		return &net.OpError{Op: "dial", Net: "tcp", Addr: &net.UnixAddr{Name: addr}, Err: os.NewSyscallError("connect", syscall.ECONNREFUSED)}
 	}
-	held := node.HeldByOther{Owner: "ci-3:4711:make", Left: 9 * time.Second}
+	held := node.HeldByOther{Owner: "ci-3:4711:make", For: 192 * time.Second, Left: 9 * time.Second}
 	for _, test := range []struct {
 		granted int
 		said    []error
@@ -172,10 +172,10 @@ func TestQuorumErrorText(t *testing.T) {
 		{1, []error{node.ErrTimeout, &node.KeyError{Key: "a:or\nder", Err: io.EOF}}, []error{ErrNotAcquired, ErrNoQuorum},
 			`no quorum: granted by 1 of 3 masters (2 needed); 10.0.0.1:6379: timeout; 10.0.0.2:6379: EOF (key "a:or\nder")`},
 		{0, []error{held, node.HeldByOther{Owner: held.Owner, Left: 9200 * time.Millisecond}, held}, []error{ErrNotAcquired, ErrTaken},
-			`taken by another holder (ci-3:4711:make): granted by 0 of 3 masters (2 needed); 3 masters: held by ci-3:4711:make for 9.2s`},
+			`taken by another holder (ci-3:4711:make, held for 3m12s): granted by 0 of 3 masters (2 needed); 3 masters: held by ci-3:4711:make for 9.2s more`},
 		{0, []error{node.Quarantine(2 * time.Second), fmt.Errorf("%w; %w", held, node.Quarantine(2*time.Second))}, []error{ErrNoQuorum, ErrQuarantine},
-			`no quorum, masters in quarantine: granted by 0 of 3 masters (2 needed); 10.0.0.1:6379: in quarantine for 2.0s; ` +
-				`10.0.0.2:6379: held by ci-3:4711:make, in quarantine for 2.0s`},
+			`no quorum, masters in quarantine: granted by 0 of 3 masters (2 needed); 10.0.0.1:6379: in quarantine for 2.0s more; ` +
+				`10.0.0.2:6379: held by ci-3:4711:make, in quarantine for 2.0s more`},
 		{0, nil, []error{ErrNotAcquired}, `not acquired: granted by 0 of 3 masters (2 needed)`},
 	} {
 		err := &QuorumError{Op: "lock", Resource: "or\"der\n7", Granted: test.granted, Need: 2, Total: 3, Reasons: test.reasons, Masters: nodesSaying(test.said...)}
@@ -184,7 +184,7 @@ func TestQuorumErrorText(t *testing.T) {
 			var holder node.HeldByOther
 			errors.As(n.Err, &left)
 			errors.As(n.Err, &holder)
-			n.Quarantine, n.Owner, n.ExpiresIn = time.Duration(left), holder.Owner, holder.Left
+			n.Quarantine, n.Owner, n.HeldFor, n.ExpiresIn = time.Duration(left), holder.Owner, holder.For, holder.Left
 		}
 		want := `redlock: lock "or\"der\n7": ` + test.want
 		for _, verb := range []string{"%v", "%s"} {

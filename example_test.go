@@ -624,12 +624,12 @@ func ExampleWithOwner() {
 	var refused *redlock.QuorumError
 	if errors.As(err, &refused) {
 		owner, left := refused.Holder()
-		fmt.Println("held by", owner, left > 0)
+		fmt.Println("held by", owner, left > 0, refused.HeldFor() < time.Minute)
 	}
 	if err := lease.Unlock(ctx); err != nil {
 		log.Panic(err)
 	}
-	// Output: held by web-3 4711 nightly true
+	// Output: held by web-3 4711 nightly true true
 }
 
 // The last step takes longer than the TTL, and must not depend on renewals.

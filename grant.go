@@ -137,9 +137,9 @@ func (g *grant) init(p *pool, resource string, lc lockConfig) {
 	g.nodes = slices.Grow(g.room.nodesOfFive[:0], n)[:n]
 }
 
-// initKey makes the key of an attempt under a new id.
+// initKey makes the key of an attempt, without an id.
 func (p *pool) initKey(k *node.Key, resource string, lc lockConfig) {
-	k.ID, k.Lock = p.conf.newToken(lc.owner), p.conf.keyPrefix+resource
+	k.Lock = p.conf.keyPrefix + resource
 	k.TTL = node.Millis(lc.TTL)
 	k.Live(lc.TTL + driftAllowance(lc.TTL, p.conf.drift))
 	k.Init(len(p.nodes))

@@ -317,7 +317,7 @@ func (p *pool) waitsLong(resource string, c *caller) {
 	if p.holds(resource) {
 		level, text = slog.LevelWarn, "a call waits for a lease of its own process"
 	}
-	p.events.log(level, text, "resource", resource, "waited", waited.Round(time.Second), "holder", holder, "key_ends_in", left, "processes_before", s.Before)
+	p.events.log(level, text, "resource", resource, "waited", waited.Round(time.Second), "holder", holder, "held", last.HeldFor().Round(time.Second), "key_ends_in", left, "processes_before", s.Before)
 }
 
 // holds reports whether the process has a lease of a resource.

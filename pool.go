@@ -91,7 +91,7 @@ func newPool(c *config, masters []redis.Options, ev *events) *pool {
 		lines:   line.New[*grant, call](&line.DefaultPolicy, c.keyPrefix == ""),
 		renewer: newRenewer(c.clock),
 		events:  ev,
-		channel: c.keyPrefix + "~inbox:" + c.newToken(""),
+		channel: c.keyPrefix + "~inbox:" + c.newToken("", 0),
 	}
 	p.callsOut.text, p.callsOut.after = "no quorum of the masters gives a usable answer; calls of Lock go on trying", outageNotice
 	p.renewalsOut.text = "renewals find no quorum of the masters; leases end unless a renewal does in time"
@@ -244,13 +244,16 @@ func (p *pool) stop(grace time.Duration) {
 	_ = p.watcher.Wait()
 }
 
-// newToken returns a random token, with the label of its owner. The source of random numbers is
-// named here and never fails. That of package uuid is a variable of the whole program, which
-// another package can make deterministic.
+// newToken returns a random token, with the label of its owner, and with a time of the masters' clocks, us; without one
+// if that is not positive. The source of random numbers is named here and never fails. That of package uuid is a
+// variable of the whole program, which another package can make deterministic.
 //
 // Source: ALGORITHM section 3, point 1.
-func (c *config) newToken(owner string) string {
+func (c *config) newToken(owner string, micros int64) string {
 	id := uuid.Must(uuid.NewRandomFromReader(rand.Reader))
+	if micros > 0 {
+		id = wire.Stamped(id, micros/1000)
+	}
 	return c.rules.ID(wire.Token(id, owner))
 }
 
@@ -286,7 +289,7 @@ func (p *pool) nodeError(i int, op string, err error, timeout time.Duration) *Ma
 	var holder node.HeldByOther
 	errors.As(err, &left)
 	errors.As(err, &holder)
-	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, ExpiresIn: holder.Left}
+	return &MasterError{Master: n.Addr(), Op: op, Err: err, Quarantine: time.Duration(left), Owner: holder.Owner, HeldFor: holder.For, ExpiresIn: holder.Left}
 }
 
 // updated returns a verdict with what is known now of the nodes that were undecided.

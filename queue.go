@@ -50,6 +50,7 @@ func (p *pool) leaveQueue(key line.Key, queueNode int) {
 	lc := p.conf.lockConfig
 	k := new(node.Key)
 	p.initKey(k, key.Alone(), lc)
+	k.ID = p.conf.newToken(lc.owner, 0)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	_ = n.Send(&node.Request{Op: wire.Release, Node: queueNode, Key: k, Process: key.Ticket(p.channel), Timeout: lc.Timeout(), To: ignored{}}, p.now())
@@ -65,6 +66,7 @@ func (p *pool) rest(resource string, c *caller, attempts int) {
 	listening := p.waitAt(queueNode) == listens
 	p.lines.Rested(c, queueNode, listening)
 	p.initKey(k, resource, lc)
+	k.ID = p.conf.newToken(lc.owner, 0)
 	n := p.nodes[queueNode]
 	k.AssumeSent(n)
 	r := &node.Request{Node: queueNode, Key: k, Timeout: lc.Timeout(), Shared: lc.shared, To: rested{p, key, lc.TTL, attempts}}

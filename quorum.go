@@ -103,8 +103,8 @@ func (e *QuorumError) Error() string {
 			continue // the other reasons say it
 		}
 		b.WriteString(separator + strings.TrimPrefix(r.Error(), reason.Prefix))
-		if owner, _ := e.Holder(); r == ErrTaken && owner != "" {
-			fmt.Fprintf(&b, " (%s)", owner)
+		if about := e.aboutHolder(); r == ErrTaken && about != "" {
+			fmt.Fprintf(&b, " (%s)", about)
 		}
 		separator = ", "
 	}
@@ -172,7 +172,7 @@ func (e *QuorumError) inShort() (list []string) {
 			of = fmt.Sprintf("%d masters", e.Total)
 		}
 		if left := longest[text]; left > 0 {
-			text += fmt.Sprintf(" for %.1fs", left.Seconds())
+			text += fmt.Sprintf(" for %.1fs more", left.Seconds())
 		}
 		list = append(list, of+": "+text)
 	}
@@ -243,6 +243,29 @@ func (e *QuorumError) Holder() (owner string, left time.Duration) {
 		}
 	}
 	return owner, left
+}
+
+// HeldFor returns about how long the process that Holder names has had the resource: since its call, or since it adopted the
+// lease, by the clocks of the masters in the middle. It is 0 if that is not known.
+func (e *QuorumError) HeldFor() time.Duration {
+	owner, _ := e.Holder()
+	var since []time.Duration
+	for _, n := range e.Masters {
+		if errors.Is(n.Err, node.ErrHeldByOther) && n.Owner == owner && n.HeldFor > 0 {
+			since = append(since, n.HeldFor)
+		}
+	}
+	return node.Middle(since)
+}
+
+// aboutHolder returns the label of the holder and how long it has had the resource, as far as they are known.
+func (e *QuorumError) aboutHolder() string {
+	owner, _ := e.Holder()
+	held := ""
+	if d := e.HeldFor(); d > 0 {
+		held = "held for " + wire.Age(d)
+	}
+	return strings.Trim(owner+", "+held, ", ")
 }
 
 // HeldByQuorum reports whether the masters that have the resource for other holders, or for attempts of other
@@ -338,6 +361,7 @@ type MasterError struct {
 
 	Quarantine time.Duration // how long the master has no vote yet, if that is the reason
 	Owner      string        // label of the holder that the master has, if that is the reason: see WithOwner
+	HeldFor    time.Duration // since the holder's call, by the master's clock, if that is the reason and it is known; otherwise 0
 	ExpiresIn  time.Duration // how long the holder's key lives, if that is the reason and it is known; negative for ever
 }
 

@@ -45,12 +45,13 @@ func (v Verdict) MarshalText() ([]byte, error) { return []byte(v.String()), nil 
 type Inspection struct {
 	Resource string
 	Verdict  Verdict
-	Quorum   int      // masters that have to agree: N/2+1
-	Token    string   // of the one holder, if the verdict is HELD, MINORITY or BROKEN; printable
-	Owner    string   // its label; "" if it has none: see redlock.WithOwner
-	Readers  []Reader // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
-	Fence    int64    // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
-	Waiting  int      // processes that wait for the resource, by the master that has most of them in its queue; a process that died counts until the queue has come to it
+	Quorum   int           // masters that have to agree: N/2+1
+	Token    string        // of the one holder, if the verdict is HELD, MINORITY or BROKEN; printable
+	Owner    string        // its label; "" if it has none: see redlock.WithOwner
+	HeldFor  time.Duration // since its call, or since it adopted the lease, by the clocks of the masters in the middle; 0 if that is not known
+	Readers  []Reader      // those that a quorum has, if the verdict is SHARED; of more than 64, those whose keys end first
+	Fence    int64         // fencing token that came with the grant of the holder, whose own is larger after a hand-over; 0 if not certain or not HELD
+	Waiting  int           // processes that wait for the resource, by the master that has most of them in its queue; a process that died counts until the queue has come to it
 	Masters  []MasterLock
 }
 
@@ -70,9 +71,10 @@ func (in Inspection) MarshalJSON() ([]byte, error) {
 
 // Reader is a holder of a shared lease, see [redlock.Shared].
 type Reader struct {
-	Token string
-	Owner string        // its label; "" if it has none
-	TTL   time.Duration // until its key expires: on a master, or in an [Inspection] on a quorum
+	Token   string
+	Owner   string        // its label; "" if it has none
+	HeldFor time.Duration // since its call; 0 if that is not known
+	TTL     time.Duration // until its key expires: on a master, or in an [Inspection] on a quorum
 }
 
 // MasterLock is the state of a lock on one master. A field that the master does not report is zero.
@@ -154,7 +156,7 @@ func masterLock(addr string, h *node.Held) MasterLock {
 		m.Fence = firstFence(h.Counter)
 	}
 	for _, r := range h.Readers {
-		m.Readers = append(m.Readers, Reader{wire.Printable(r.Token), wire.OwnerOf(r.Token), r.TTL})
+		m.Readers = append(m.Readers, Reader{wire.Printable(r.Token), wire.OwnerOf(r.Token), r.For, r.TTL})
 	}
 	return m
 }
@@ -216,6 +218,13 @@ func (in *Inspection) judge(nodes []node.Held) {
 		in.Token = wire.Printable(of)
 	}
 	in.Owner = wire.OwnerOf(in.Token)
+	var since []time.Duration
+	for i := range nodes {
+		if h := &nodes[i]; in.Verdict == VerdictHeld && h.Has(most) && h.For > 0 {
+			since = append(since, h.For)
+		}
+	}
+	in.HeldFor = node.Middle(since)
 }
 
 // heldBy returns the readers that a quorum of nodes has, in the order of their ends.

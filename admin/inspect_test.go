@@ -171,6 +171,9 @@ func TestInspect(outer *testing.T) {
 	if in.Token != le.Token() || in.Fence != le.Fence() {
 		t.Errorf("got %q, %d; want %q, %d", in.Token, in.Fence, le.Token(), le.Fence())
 	}
+	if in.HeldFor <= 0 || in.HeldFor > time.Minute {
+		t.Errorf("held for %v, want what has passed since Lock", in.HeldFor)
+	}
 	for i, n := range in.Masters {
 		if n.Master != addrs[i] || n.Token != le.Token() || n.Fence != le.Fence() || n.TTL <= 5*time.Second || n.TTL > 10*time.Second ||
 			n.RoundTrip <= 0 || n.NoVote != nil || n.Quarantine != 0 {

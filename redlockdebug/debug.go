@@ -184,8 +184,6 @@ func (s seconds) String() string {
 	}
 }
 
-const shownOfToken = 8
-
 // bytesOf returns the bytes of a resource that is not UTF-8.
 func bytesOf(resource string) []byte {
 	if utf8.ValidString(resource) {
@@ -225,7 +223,7 @@ func viewOf(l *redlock.Locker, now time.Time) view {
 			Bytes:    bytesOf(l.Resource),
 			Owner:    wire.OwnerOf(l.Token),
 			Mode:     string(l.Mode),
-			Token:    l.Token[:min(len(l.Token), shownOfToken)],
+			Token:    wire.Short(l.Token),
 			Fence:    l.Fence,
 			Age:      seconds(now.Sub(l.Since)),
 			TTL:      seconds(l.TTL),

@@ -80,7 +80,7 @@ func wantShown(t testing.TB, text []byte, lease *redlock.Lease) {
 	if err := d.Decode(&s); err != nil {
 		t.Fatalf("%v in %s", err, text)
 	}
-	if len(s.Leases) != 1 || s.Leases[0].Resource != lease.Resource() || s.Leases[0].Token != lease.Token()[:8] ||
+	if len(s.Leases) != 1 || s.Leases[0].Resource != lease.Resource() || s.Leases[0].Token != lease.Token()[14:22] ||
 		s.Leases[0].Fence != fmt.Sprint(lease.Fence()) || s.Leases[0].TTL != 10 || s.Leases[0].Validity <= 0 ||
 		s.Leases[0].Validity > 10 || s.Leases[0].Age < 0 || s.Leases[0].Holds != 1 || s.Leases[0].Mode != "exclusive" {
 		t.Errorf("leases: got %+v, want that of %q", s.Leases, lease.Resource())
@@ -119,7 +119,7 @@ func TestHandlerForms(outer *testing.T) {
 			wantShown(t, w.Body.Bytes(), lease)
 			continue
 		}
-		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[:8], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, `<td title="state">down</td>`} {
+		for _, want := range []string{"stock:&lt;b&gt;1&lt;/b&gt;", lease.Token()[14:22], fmt.Sprint(lease.Fence()), "attempt_failed", `class="bad"`, `<td title="state">down</td>`} {
 			if !strings.Contains(w.Body.String(), want) {
 				t.Errorf("page: got none of %q, want it in %s", want, w.Body)
 			}

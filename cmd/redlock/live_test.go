@@ -100,7 +100,7 @@ func TestTopOnATerminal(outer *testing.T) {
 	}
 	fits(s.awaits(`^many:29 `))
 	s.types("w\x1b[5~\x1b[5~")
-	s.pressesUntil(" ", `(?m)^KEY .*\nmany:29 +a-fleet +HELD +[0-9.]+s +1 `) // first, once the waiter is in line
+	s.pressesUntil(" ", `(?m)^KEY .*\nmany:29 +a-fleet +HELD +[0-9.]+s +[0-9.]+m?s +1 `) // first, once the waiter is in line
 	must(t, c.list[0].Restart())
 	s.pressesUntil("r", " no ")
 	s.awaits(`^    no vote for [0-9.]+m?s: it is new, or may have lost keys$`)
@@ -180,7 +180,7 @@ func TestWatchOnADumbTerminal(outer *testing.T) {
 // and then the key is cut.
 func TestLockTableOn80Columns(t *testing.T) {
 	owner := "ip-10-0-12-34.eu-west-1.internal:471123:make"
-	held := lock{name: keyName("team:service:environment:deploy"), Verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", freeIn: 7900 * time.Millisecond, Waiting: 12}
+	held := lock{name: keyName("team:service:environment:deploy"), Verdict: admin.VerdictHeld, Owner: owner, Fence: 1795571116404684, Token: "Xp3k9QzA", Held: 192000, freeIn: 7900 * time.Millisecond, Waiting: 12}
 	shared := lock{name: keyName("prices"), Verdict: admin.VerdictShared, Readers: []reader{{Token: "Xp3k9QzA", Owner: "one"}, {Token: "aaaaaaaa"}}}
 	crowd := lock{name: keyName("prices"), Verdict: admin.VerdictShared, Readers: slices.Repeat([]reader{{Owner: "web-1"}}, 16)}
 	for _, test := range []struct {
@@ -191,10 +191,10 @@ func TestLockTableOn80Columns(t *testing.T) {
 		absent string
 	}{
 		{"a long owner", 79, []lock{held}, []string{"team:servic…  " + owner + "  HELD      7.9s"}, " 12"},
-		{"no room for a part of the token", 126, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684"}, "…"},
-		{"room for a part of the token", 127, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k…"}, "Q"},
-		{"room for all", 150, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k9QzA"}, "…"},
-		{"no terminal", 0, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s       12  1795571116404684  Xp3k9QzA"}, "…"},
+		{"no room for a part of the token", 133, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s  3m12s       12  1795571116404684"}, "…"},
+		{"room for a part of the token", 134, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s  3m12s       12  1795571116404684  Xp3k…"}, "Q"},
+		{"room for all", 157, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s  3m12s       12  1795571116404684  Xp3k9QzA"}, "…"},
+		{"no terminal", 0, []lock{held}, []string{"team:service:environment:deploy  " + owner + "  HELD      7.9s  3m12s       12  1795571116404684  Xp3k9QzA"}, "…"},
 		{"readers", 79, []lock{shared}, []string{"prices  2 readers: one, aaaaaaaa  SHARED"}, "…"},
 		{"many readers", 79, []lock{crowd, held}, []string{"prices        16 readers: web-1, web-1, web-1…              SHARED", "team:servic…  " + owner + "  HELD "}, "1795"},
 	} {

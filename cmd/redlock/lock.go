@@ -28,6 +28,7 @@ type lock struct {
 
 	Token   string      `json:"token,omitempty"`
 	Owner   string      `json:"owner,omitempty"`
+	Held    int64       `json:"held_ms,omitempty"` // for how long, about
 	Fence   int64       `json:"fence,omitempty"`
 	Free    *int64      `json:"free_in_ms,omitempty"` // for BROKEN, at the latest; negative: never by itself
 	Readers []reader    `json:"readers,omitempty"`    // of SHARED
@@ -39,6 +40,7 @@ type lock struct {
 type reader struct {
 	Token     string `json:"token"`
 	Owner     string `json:"owner,omitempty"`
+	Held      int64  `json:"held_ms,omitempty"`
 	TTLMillis int64  `json:"ttl_ms"`
 }
 
@@ -60,14 +62,14 @@ type masterKey struct {
 
 func lockOf(in admin.Inspection) lock {
 	l := lock{
-		name: keyName(in.Resource), Waiting: in.Waiting, Verdict: in.Verdict, Quorum: in.Quorum, Token: shortToken(in.Token), Owner: in.Owner, Fence: in.Fence,
+		name: keyName(in.Resource), Waiting: in.Waiting, Verdict: in.Verdict, Quorum: in.Quorum, Token: wire.Printable(wire.Short(in.Token)), Owner: in.Owner, Held: in.HeldFor.Milliseconds(), Fence: in.Fence,
 		freeIn: in.FreeIn(),
 	}
 	if in.Verdict == admin.VerdictBroken {
 		l.Free = new(wholeMillis(l.freeIn))
 	}
 	for _, r := range in.Readers {
-		l.Readers = append(l.Readers, reader{shortToken(r.Token), r.Owner, r.TTL.Milliseconds()})
+		l.Readers = append(l.Readers, reader{wire.Printable(wire.Short(r.Token)), r.Owner, r.HeldFor.Milliseconds(), r.TTL.Milliseconds()})
 	}
 	for _, n := range in.Masters {
 		l.Masters = append(l.Masters, masterKeyOf(n))
@@ -77,7 +79,7 @@ func lockOf(in admin.Inspection) lock {
 
 func masterKeyOf(n admin.MasterLock) masterKey {
 	m := masterKey{
-		Master: n.Master, Key: "free", Readers: n.ReaderKeys, Token: shortToken(n.Token), Owner: n.Owner, Fence: n.Fence,
+		Master: n.Master, Key: "free", Readers: n.ReaderKeys, Token: wire.Printable(wire.Short(n.Token)), Owner: n.Owner, Fence: n.Fence,
 		QuarantineMilli: wholeMillis(n.Quarantine), Vote: n.Err == nil && n.NoVote == nil, RoundTripMicros: n.RoundTrip.Microseconds(),
 	}
 	switch {
@@ -107,9 +109,6 @@ func masterKeyOf(n admin.MasterLock) masterKey {
 func wholeMillis(d time.Duration) int64 {
 	return int64(math.Ceil(float64(d) / float64(time.Millisecond)))
 }
-
-// shortToken returns enough of a token to tell it from others.
-func shortToken(token string) string { return wire.Printable(token[:min(len(token), 8)]) }
 
 // holder describes who has the lock.
 func (l *lock) holder() string {
@@ -150,6 +149,9 @@ func (l *lock) line(o *output) string {
 		line += ", taken from " + holder
 	default:
 		line += ", owner " + holder
+	}
+	if l.Held > 0 {
+		line += " for " + ageOf(l.Held)
 	}
 	if l.Token != "" {
 		line += ", token " + l.Token
@@ -202,9 +204,9 @@ func (o *output) showLock(l *lock) {
 	o.remarks(table.Row{"master", "key", "owner", "expires", "fence", "token", "round trip", "remark"}, rows, 4)
 	rows = nil
 	for _, r := range l.Readers {
-		rows = append(rows, table.Row{r.Token, wire.Printable(r.Owner), lifeOf(time.Duration(r.TTLMillis) * time.Millisecond)})
+		rows = append(rows, table.Row{r.Token, wire.Printable(r.Owner), ageOf(r.Held), lifeOf(time.Duration(r.TTLMillis) * time.Millisecond)})
 	}
-	o.table(table.Row{"reader", "owner", "expires"}, rows)
+	o.table(table.Row{"reader", "owner", "held", "expires"}, rows)
 }
 
 // showLocks shows a table of locks.
@@ -224,14 +226,14 @@ func (o *output) showLocks(first string, locks []lock) {
 // line, a list of readers before.
 func (o *output) lockTable(first string, locks []lock, width int) []string {
 	const least, leastToken, mostReaders = 12, 5, 32
-	header := table.Row{first, "owner", "state", "expires", "waiting", "fence", "token"}
+	header := table.Row{first, "owner", "state", "expires", "held", "waiting", "fence", "token"}
 	var rows []table.Row
 	for _, l := range locks {
 		holder := l.holder()
 		if width > 0 && len(l.Readers) > 1 {
 			holder = text.Snip(holder, mostReaders, "…")
 		}
-		row := table.Row{wire.Printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
+		row := table.Row{wire.Printable(l.Key), holder, o.verdict(&l), lifeOf(l.freeIn), ageOf(l.Held), numberOf(int64(l.Waiting)), numberOf(l.Fence), l.Token}
 		if l.Slot > 0 {
 			row[0] = fmt.Sprint(l.Slot)
 		}
@@ -244,8 +246,8 @@ func (o *output) lockTable(first string, locks []lock, width int) []string {
 			}
 		}
 		snip(0, max(width-widthOf(header, rows, 1, 5), least))
-		if room := width - widthOf(header, rows, 0, 6); room >= leastToken {
-			snip(6, room)
+		if room := width - widthOf(header, rows, 0, 7); room >= leastToken {
+			snip(7, room)
 		}
 		whole := len(header)
 		for whole > 2 && widthOf(header, rows, 0, whole)-2 > width {
@@ -256,7 +258,7 @@ func (o *output) lockTable(first string, locks []lock, width int) []string {
 			rows[i] = rows[i][:whole]
 		}
 	}
-	return tableOf(header, rows, width, toTheRight(4), toTheRight(5))
+	return tableOf(header, rows, width, toTheRight(4), toTheRight(5), toTheRight(6))
 }
 
 // lifeOf returns how long a key lives, as text.
@@ -265,6 +267,14 @@ func lifeOf(d time.Duration) string {
 		return "never"
 	}
 	return short(d)
+}
+
+// ageOf returns for about how long a lock has been held, as text; "" for 0.
+func ageOf(millis int64) string {
+	if millis == 0 {
+		return ""
+	}
+	return wire.Age(time.Duration(millis) * time.Millisecond)
 }
 
 // numberOf returns a number as text, "" for 0.

@@ -34,7 +34,7 @@ const statusHelp = `Show the holders of locks, as each master has them.
 
 With a master down, a lock that is taken and given back all the time is "changing hands".
 
-The owner is the label that the holder has given itself: --owner of redlock run, WithOwner of the library. With a "?" it is what one master knows. The leader of an election is the owner of the lock with the election's name. The fence of a master is the largest fencing token that the master knows of. The fence of the lock is that of its holder. With --permits, the output has the slots of a semaphore that are not free.
+The owner is the label that the holder has given itself: --owner of redlock run, WithOwner of the library. With a "?" it is what one master knows. A lock is held since the call of its holder, or since the holder adopted it, by the masters' clocks. The leader of an election is the owner of the lock with the election's name. The fence of a master is the largest fencing token that the master knows of. The fence of the lock is that of its holder. With --permits, the output has the slots of a semaphore that are not free.
 
 The output can be out of date when it is shown. Use redlock run, not redlock status, for work that two processes must not do at the same time. Nothing is changed on the masters, except that a master that is seen for the first time gets its marker. So a master that is full and refuses locks is not found here: redlock doctor writes, and finds it.
 

@@ -135,7 +135,11 @@ func (t *taking) holderNow(why func(resource string) error) string {
 		var refused *redlock.QuorumError
 		if err := why(key); errors.Is(err, redlock.ErrTaken) && errors.As(err, &refused) {
 			owner, _ := refused.Holder()
-			return fmt.Sprintf("redlock: waiting for %s, held by %s", wire.Printable(key), cmp.Or(wire.Printable(owner), "another process"))
+			line := fmt.Sprintf("redlock: waiting for %s, held by %s", wire.Printable(key), cmp.Or(wire.Printable(owner), "another process"))
+			if held := refused.HeldFor(); held > 0 {
+				line += " for " + wire.Age(held)
+			}
+			return line
 		}
 	}
 	return ""

@@ -25,6 +25,7 @@ type Held struct {
 	Broken  bool          // the key is a placeholder without a holder: lua/break.lua
 	Readers []Reader      // those whose life ends first, if readers have the key
 	Sharing int           // how many readers have the key
+	For     time.Duration // since the attempt of the holder, by the node's clock; 0 if that is not known
 	TTL     time.Duration // of the key; negative for a key that never expires
 	Asked   clock.Instant // when the question was sent, from which the TTL counts
 
@@ -35,7 +36,17 @@ type Held struct {
 // Reader is a reader that has a lock key.
 type Reader struct {
 	Token string
+	For   time.Duration // as that of a Held
 	TTL   time.Duration
+}
+
+// Middle returns the middle one of what nodes say, the smaller of two; 0 if none says anything.
+func Middle(list []time.Duration) time.Duration {
+	if len(list) == 0 {
+		return 0
+	}
+	slices.Sort(list)
+	return list[(len(list)-1)/2]
 }
 
 // Has reports whether the node has the key of a holder. A placeholder is no such key.

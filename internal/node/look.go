@@ -59,7 +59,7 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 	if err != nil {
 		return h, err
 	}
-	sharing, readers, ok := readersIn(rest)
+	sharing, readers, ok := readersIn(rest, micros)
 	if !ok || !clockwatch.Plausible(micros) {
 		return h, ErrBadReply
 	}
@@ -99,13 +99,13 @@ func (n *Node) look(ctx context.Context, key string) (h Held, err error) {
 		return h, nil
 	}
 	h.setKey(value, time.Duration(ttl)*time.Millisecond, most)
-	h.Sharing, h.Readers = sharing, readers
+	h.Sharing, h.Readers, h.For = sharing, readers, wire.HeldFor(h.Token, micros)
 	return h, nil
 }
 
 // readersIn reads the last part of the reply of lua/inspect.lua, which is empty unless readers have
 // the key.
-func readersIn(values []any) (count int, list []Reader, ok bool) {
+func readersIn(values []any, micros int64) (count int, list []Reader, ok bool) {
 	if len(values) == 0 {
 		return 0, nil, true
 	}
@@ -119,7 +119,7 @@ func readersIn(values []any) (count int, list []Reader, ok bool) {
 		if !ok0 || !ok1 {
 			return 0, nil, false
 		}
-		list = append(list, Reader{id, time.Duration(left) * time.Millisecond})
+		list = append(list, Reader{id, wire.HeldFor(id, micros), time.Duration(left) * time.Millisecond})
 	}
 	return int(n), list, true
 }

@@ -21,7 +21,8 @@ type Reply struct {
 	Code    wire.Code
 	Counter int64
 	Extra   int64
-	Owner   string // the label of the holder in the way, if there is one
+	Owner   string        // the label of the holder in the way, if there is one
+	HeldFor time.Duration // how long that holder has had the key; 0 if it is not known
 	Err     error
 	Server  string        // identity of the server that replied, "" if it is not known
 	At      clock.Instant // when the reply came in, or the error was found out
@@ -212,7 +213,7 @@ func readBatch(in *resp.Reader, k int, replies []Reply) (micros int64, _ []Reply
 		return 0, replies, nil, err
 	}
 	for range k {
-		one, err := readReply(in)
+		one, err := readReply(in, micros)
 		if err != nil {
 			return 0, replies, nil, err
 		}
@@ -236,8 +237,8 @@ func readInt(in *resp.Reader) (int64, error) {
 }
 
 // readReply reads the script's reply to one request: three numbers. If a command was refused,
-// the first is a text instead.
-func readReply(in *resp.Reader) (r Reply, err error) {
+// the first is a text instead. micros is the node's time.
+func readReply(in *resp.Reader, micros int64) (r Reply, err error) {
 	head, err := in.Head()
 	if err != nil {
 		return r, err
@@ -260,40 +261,43 @@ func readReply(in *resp.Reader) (r Reply, err error) {
 	if r.Counter, err = readInt(in); err != nil {
 		return r, err
 	}
-	if r.Extra, r.Owner, err = readExtra(in); err != nil {
+	id := ""
+	if r.Extra, id, r.Owner, err = readExtra(in); err != nil {
 		return r, err
 	}
+	r.HeldFor = wire.HeldFor(id, micros)
 	if r.Err != nil {
-		r.Counter, r.Extra, r.Owner = 0, 0, ""
+		r.Counter, r.Extra, r.Owner, r.HeldFor = 0, 0, "", 0
 	}
 	return r, nil
 }
 
 // readExtra reads the last part of the reply to one request: a number, or a text of a number, a
-// space and the label of a holder.
-func readExtra(in *resp.Reader) (n int64, owner string, err error) {
-	head, err := in.Head()
+// space, the head of the id of a holder, and the label of that holder if there is one.
+func readExtra(in *resp.Reader) (n int64, head, owner string, err error) {
+	part, err := in.Head()
 	switch {
 	case err != nil:
-		return 0, "", err
-	case head.Kind == resp.Number:
-		return head.N, "", nil
-	case head.Kind != resp.Bulk || head.N < 0:
-		return 0, "", ErrBadReply
+		return 0, "", "", err
+	case part.Kind == resp.Number:
+		return part.N, "", "", nil
+	case part.Kind != resp.Bulk || part.N < 0:
+		return 0, "", "", ErrBadReply
 	}
-	text, err := in.String(head)
+	text, err := in.String(part)
 	if err != nil {
-		return 0, "", err
+		return 0, "", "", err
 	}
-	number, owner, found := strings.Cut(text, " ")
+	number, rest, found := strings.Cut(text, " ")
 	n, err = strconv.ParseInt(number, 10, 64)
+	head, owner, _ = strings.Cut(rest, wire.OwnerMark)
 	switch {
 	case err != nil || !found:
-		return 0, "", ErrBadReply
+		return 0, "", "", ErrBadReply
 	case !wire.IsLabel(owner): // another program has written it
 		owner = ""
 	}
-	return n, owner, nil
+	return n, head, owner, nil
 }
 
 // leastLeft is the shortest life of a key that a refusal tells. A queue node says no more of a
@@ -302,7 +306,7 @@ const leastLeft = 50 * time.Millisecond
 
 // holder returns the error of a node that has the key of another holder.
 func (r Reply) holder() error {
-	h := HeldByOther{Owner: r.Owner, Left: time.Duration(r.Extra) * time.Millisecond}
+	h := HeldByOther{Owner: r.Owner, For: r.HeldFor, Left: time.Duration(r.Extra) * time.Millisecond}
 	if h.Left >= 0 && h.Left <= leastLeft {
 		h.Left = 0
 	}

@@ -28,6 +28,7 @@ func (q Quarantine) Error() string {
 // HeldByOther is the error of a node that has the key of another holder.
 type HeldByOther struct {
 	Owner string        // the label of the holder; "" if it has none
+	For   time.Duration // since the attempt of the holder; 0 if that is not known
 	Left  time.Duration // until the key expires; 0 if that is not known, negative for never
 }
 

@@ -2,20 +2,22 @@ package wire
 
 import (
 	"encoding/base64"
+	"encoding/binary"
 	"fmt"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 )
 
-// This file has the form of a token: the id of an attempt, which is random, and the label of its
+// This file has the form of a token: the id of an attempt, a UUID with the time of the attempt, and the label of its
 // owner behind it. So the label is on every node that has the key, and no message has a field for
 // it.
 //
 // Source: ALGORITHM section 2, "label".
 
-// ownerMark stands before the label.
-const ownerMark = ";"
+// OwnerMark stands before the label.
+const OwnerMark = ";"
 
 // MaxLabel is the largest length of a label, in bytes.
 const MaxLabel = 64
@@ -28,12 +30,64 @@ var idEncoding = base64.NewEncoding("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopq
 // idLength is the number of characters of an id.
 const idLength = 22
 
-// Token returns the token of a random id, with the label of its owner if there is one.
+// headLength is the number of characters of an id that have its time and its version. A node tells them of a holder in the
+// way (labelOf in lua/readers.lua), and keeps the rest to itself: with the whole id a client could release the lock.
+const headLength = 9
+
+// Stamped returns a random id with a time in it, ms since 1970: a UUID of version 7, of which 74 bits are random.
+func Stamped(id [16]byte, millis int64) [16]byte {
+	var b [8]byte
+	binary.BigEndian.PutUint64(b[:], uint64(millis)<<16)
+	copy(id[:6], b[:6])
+	id[6] = 7<<4 | id[6]&0xf
+	return id
+}
+
+// MadeAt returns the time in an id, or in its head: ms by the masters' clocks. It is 0 if the text has none.
+func MadeAt(head string) int64 {
+	var b [headLength]byte
+	if len(head) < headLength {
+		return 0
+	}
+	if _, err := idEncoding.Decode(b[:], []byte(head[:headLength]+"AAA")); err != nil || b[6]>>4 != 7 {
+		return 0
+	}
+	return int64(binary.BigEndian.Uint64(b[:8]) >> 16)
+}
+
+// HeldFor returns how long the holder with a token, or with the head of one, has had a key at a moment, us by the clock of
+// a master. It is 0 if that is not known, and otherwise positive: the clocks do not agree to the ms.
+func HeldFor(head string, micros int64) time.Duration {
+	made := MadeAt(head)
+	if made == 0 || micros == 0 {
+		return 0
+	}
+	return max(time.Duration(micros-1000*made)*time.Microsecond, time.Millisecond)
+}
+
+// Age returns for how long a lock has been held, as text.
+func Age(d time.Duration) string {
+	unit := time.Second
+	if d < unit {
+		unit = 10 * time.Millisecond
+	}
+	return d.Round(unit).String()
+}
+
+// Short returns enough of a token to tell it from others: of an id its end, as the head has the time.
+func Short(token string) string {
+	if IsToken(token) {
+		return token[idLength-8 : idLength]
+	}
+	return token[:min(len(token), 8)]
+}
+
+// Token returns the token of an id, with the label of its owner if there is one.
 func Token(id [16]byte, owner string) string {
-	var room [idLength + len(ownerMark) + MaxLabel]byte
+	var room [idLength + len(OwnerMark) + MaxLabel]byte
 	token := idEncoding.AppendEncode(room[:0], id[:])
 	if owner != "" {
-		token = append(append(token, ownerMark...), owner...)
+		token = append(append(token, OwnerMark...), owner...)
 	}
 	return string(token)
 }
@@ -41,7 +95,7 @@ func Token(id [16]byte, owner string) string {
 // IsToken reports whether a text has the form of a token.
 func IsToken(text string) bool {
 	var id [16]byte
-	random, label, hasLabel := strings.Cut(text, ownerMark)
+	random, label, hasLabel := strings.Cut(text, OwnerMark)
 	if len(random) != idLength || hasLabel && !IsLabel(label) {
 		return false
 	}
@@ -55,7 +109,7 @@ func OwnerOf(token string) string {
 	if !IsToken(token) {
 		return ""
 	}
-	_, label, _ := strings.Cut(token, ownerMark)
+	_, label, _ := strings.Cut(token, OwnerMark)
 	return label
 }
 

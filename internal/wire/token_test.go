@@ -1,8 +1,12 @@
 package wire
 
 import (
+	"bytes"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/uuid"
 )
 
 func TestLabelOf(t *testing.T) {
@@ -32,6 +36,19 @@ func TestToken(t *testing.T) {
 		if allocs := testing.AllocsPerRun(100, func() { token = Token(id, label) }); allocs > 1 {
 			t.Errorf("Token(%q): got %v allocations, want one", label, allocs)
 		}
+	}
+	now := time.Date(2026, 11, 29, 7, 0, 0, 0, time.UTC)
+	stamped, random := Token(Stamped([16]byte(bytes.Repeat([]byte{0xff}, 16)), now.UnixMilli()), "web-3"), Token(uuid.New(), "")
+	for text, want := range map[string]time.Duration{
+		stamped: 90 * time.Second, stamped[:9]: 90 * time.Second, // a busy reply has the head alone
+		stamped[:8]: 0, random: 0, "redsync's, of whatever form": 0, Placeholder(stamped): 0, "": 0,
+	} {
+		if got := HeldFor(text, now.Add(90*time.Second).UnixMicro()); got != want {
+			t.Errorf("HeldFor(%q): got %v, want %v", text, got, want)
+		}
+	}
+	if got := HeldFor(stamped, now.Add(-time.Second).UnixMicro()); got != time.Millisecond {
+		t.Errorf("by a clock that is behind: got %v, want the least", got)
 	}
 	plain := Token(id, "")
 	for text, want := range map[string]bool{

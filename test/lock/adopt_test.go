@@ -255,7 +255,7 @@ func TestOwner(outer *testing.T) {
 	if owner != webOne || left <= redlock.DefaultTTL/2 || left > redlock.DefaultTTL {
 		t.Errorf("got owner %q for %v, want %q for up to %v", owner, left, webOne, redlock.DefaultTTL)
 	}
-	if text := err.Error(); !strings.Contains(text, "taken by another holder ("+webOne+")") || !strings.Contains(text, ": held by "+webOne+" for ") {
+	if text := err.Error(); !strings.Contains(text, "taken by another holder ("+webOne+", held for ") || !strings.Contains(text, ": held by "+webOne+" for ") {
 		t.Errorf("got %q, want it to name the owner", text)
 	}
 	named := 0 // the others had not answered when it was decided

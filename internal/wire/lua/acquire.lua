@@ -5,8 +5,8 @@
 --
 --   1 granted  counter given with this grant; extra, at the queue node: how many others wait
 --   2 mine     the attempt holds the key already; counter as given then
---   3 busy     extra: ms until the other's key expires, -1 = never, and after a space the label of
---              its owner, if it has one; counter: at the queue node, how many others wait; at any other
+--   3 busy     extra: ms until the other's key expires, -1 = never, and after a space the head of its id,
+--              and the label of its owner, if it has one; counter: at the queue node, how many others wait; at any other
 --              node, 1 if readers have the key. At the queue node, no more than 50 ms for a client of
 --              another library, whose release calls no process.
 --   4 set voteless  the key is set, but this is no vote

@@ -26,10 +26,11 @@ local function settle(key)
   return false
 end
 
--- labelOf returns the label of the holder of a key: of readers, the label of the reader that lives
--- longest.
+-- labelOf returns the head of the id of the holder of a key, which has its time, and behind it the label, if there is one:
+-- of readers, those of the reader that lives longest.
 local function labelOf(key, held)
-  if held ~= sign then return string.match(held, '^[^;|]*;([^|]+)|%d+$') end
-  local last = try('ZRANGE', key .. '~readers', '-1', '-1')[1]
-  return last and string.match(last, '^[^;|]*;([^|]+)$')
+  local id = held ~= sign and string.match(held, '^([^|]+)|%d+$') or held == sign and try('ZRANGE', key .. '~readers', '-1', '-1')[1]
+  if not id then return end
+  local unlabelled, label = string.match(id, '^([^;]*)(.*)$')
+  return string.sub(unlabelled, 1, 9) .. label
 end
