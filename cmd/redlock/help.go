@@ -15,7 +15,7 @@ import (
 // mastersTopic is the help topic with the flags that most commands share.
 const mastersTopic = "masters"
 
-const mastersHelp = `All commands that ask masters have these flags. Those for TLS and the user have the names of redis-cli. Each has a variable of the environment, in brackets, which counts if the flag is not given. A password comes from the environment or from a URL, because every user of the machine could read it from a flag.`
+const mastersHelp = `All commands that ask masters have these flags. Those for TLS and the user have the names of redis-cli. Each has a variable of the environment, in brackets, which counts if the flag is not given. An empty variable counts as not set: an empty prefix is --prefix '' alone. A password comes from the environment or from a URL, because every user of the machine could read it from a flag.`
 
 // newMastersTopic makes the help topic. It is no command that can be run.
 func newMastersTopic() *cobra.Command {
@@ -130,7 +130,7 @@ func manPage(cmd *cobra.Command) string {
 	}
 	fmt.Fprint(&b, ".SH SEE ALSO\n")
 	for _, other := range append(cmd.Commands(), cmd.Root()) {
-		if !other.Hidden && other != cmd {
+		if !other.Hidden && other != cmd && (other == cmd.Root() || other.Parent() == cmd.Root()) {
 			fmt.Fprintf(&b, ".BR %s (1)\n", roff.Replace(manName(other)))
 		}
 	}

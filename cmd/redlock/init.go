@@ -23,7 +23,7 @@ Call it only if no lock that was ever taken on these masters can still be held: 
 
 Call it once, in the tool that sets the deployment up, with the list of masters, the --prefix and the --max-ttl that all clients have. Never call it when a service starts: a master that has just restarted empty looks new, and if it gets its vote while a lock is held, a second holder can get the lock. After a master was added or replaced, wait instead.
 
-All masters must answer. If all masters or some of them are in use already, nothing is changed. 
+All masters must answer. If all masters or some of them are in use already, nothing is changed.
 
 Exit code: 0 if all masters have votes now; 64 if nothing was done for want of a yes; 69 if nothing was done.`
 

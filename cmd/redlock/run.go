@@ -382,6 +382,10 @@ func (r *run) protect(lease held, cmd *exec.Cmd, signals chan os.Signal) error {
 	switch {
 	case w.why == lost || lease.Context().Err() != nil: // the watchdog may not have seen the end of the lease in time
 		r.rec.Outcome = outcomeLost
+		select { // the cause has what the masters answered to the last renewal
+		case <-lease.Context().Done():
+		case <-time.After(w.lead): // a renewal has succeeded since
+		}
 		return exitf(exitLost, "%s: the lock was lost while the command ran: %w", r.names(), cmp.Or(context.Cause(lease.Context()), errNotRenewed))
 	case w.why == timedOut:
 		r.rec.Outcome = outcomeTimedOut
@@ -404,7 +408,7 @@ func (r *run) linger(lease held, left time.Duration, signals <-chan os.Signal) (
 	for {
 		select {
 		case sig := <-signals:
-			if slices.Contains(forwarded, sig) {
+			if slices.Contains(endSignals, sig) {
 				return true
 			}
 		case <-timer.C:

@@ -96,6 +96,9 @@ func TestTheCommandIsDeadBeforeTheLockIs(outer *testing.T) {
 				}
 				if rec.Command.Ended.After(broken) {
 					byFault++
+					if said := p.all(); !strings.Contains(said, "command ran: lease lost: ") || !strings.Contains(said, "last renewal: ") {
+						t.Errorf("run %d: got %s, want what the masters answered", i, said)
+					}
 				}
 				t.Logf("run %d: dead %v before the end, %v after the masters", i, until.Sub(rec.Command.Ended), rec.Command.Ended.Sub(broken))
 			}

@@ -16,7 +16,8 @@ import (
 const shell = "" // no shell is certain to exist
 
 var (
-	forwarded  = []os.Signal{os.Interrupt}
+	endSignals = []os.Signal{os.Interrupt}
+	forwarded  = endSignals
 	jobSignals []os.Signal
 
 	brokenOutput []syscall.Signal // a write returns an error

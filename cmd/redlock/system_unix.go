@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -17,11 +18,12 @@ import (
 
 const shell = "/bin/sh"
 
+// endSignals are the signals that end programs, and redlock while it holds the lock on behind the command.
+var endSignals = []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM}
+
 // forwarded are the signals that redlock forwards to the command. Before the command runs they
 // end the waiting.
-var forwarded = []os.Signal{
-	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM, syscall.SIGUSR1, syscall.SIGUSR2,
-}
+var forwarded = append(slices.Clone(endSignals), syscall.SIGUSR1, syscall.SIGUSR2)
 
 // brokenOutput are the signals to a process that writes to a pipe which no process reads any more, or to a connection
 // that is closed at the other end, or more to a file than it may.
