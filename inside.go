@@ -37,6 +37,10 @@ func (l inside) Waiting() (all []door.Wait) {
 	l.pool.lines.Each(func(key line.Key, first call, calls int, held bool, why error) {
 		all = append(all, door.Wait{Resource: key.Resource, Mode: string(modeOf(key.Shared)), Calls: calls, Since: first.began, Own: held, Why: why})
 	})
+	for i := range all {
+		w := &all[i]
+		w.Own = w.Own || errors.Is(w.Why, ErrTaken) && l.pool.holds(w.Resource)
+	}
 	return all
 }
 

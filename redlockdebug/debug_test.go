@@ -171,7 +171,7 @@ func TestWaits(outer *testing.T) {
 	if page := get(t, l, "GET", "/", "").Body.String(); !strings.Contains(page, "<b>No master was asked yet</b>") {
 		t.Errorf("at first: got %s", page)
 	}
-	locktest.Lock(t, l, "own")
+	locktest.Lock(t, l, "own", redlock.Shared())
 	locktest.Lock(t, other, "r")
 	for _, resource := range []string{"own", "r", "r"} {
 		go l.Lock(t.Context(), resource)
