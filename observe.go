@@ -409,6 +409,11 @@ func (e *events) StoodStill(d time.Duration) {
 	}
 }
 
+// Starved implements [node.Events].
+func (e *events) Starved(waited time.Duration) {
+	e.log(slog.LevelWarn, "replies waited in this process: it lacks processor time, and the masters are not to blame", "for", waited.Round(time.Millisecond))
+}
+
 // Warning implements [node.Events].
 func (e *events) Warning(n *node.Node, err error) { e.about(EventWarning, n, 0, err) }
 

@@ -25,6 +25,7 @@ func (nothing) Audited(*Node, *Audit, *Audit)     {}
 func (nothing) Quarantined(*Node, time.Duration)  {}
 func (nothing) Stepped(*Node, time.Duration)      {}
 func (nothing) StoodStill(time.Duration)          {}
+func (nothing) Starved(time.Duration)             {}
 func (nothing) Warning(*Node, error)              {}
 
 // clockOf is a clock that a test moves.

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"net"
 	"time"
 
@@ -303,18 +302,11 @@ func (n *Node) overdue(l *link, err error) error {
 // starvedLocked reports that replies have waited in this process for so long, at most once in starvedEvery for all nodes.
 func (n *Node) starvedLocked(waited time.Duration, now clock.Instant, out *outcomes) {
 	if last := n.set.starved.Load(); clock.Instant(last).Sub(now) <= 0 && n.set.starved.CompareAndSwap(last, int64(now.Add(starvedEvery))) {
-		out.after(func() { n.conf.Events.Warning(n, starved(waited)) })
+		out.after(func() { n.conf.Events.Starved(waited) })
 	}
 }
 
 const starvedEvery = 10 * time.Second
-
-// starved is the error of a process that lacks processor time: its replies waited for so long.
-type starved time.Duration
-
-func (s starved) Error() string {
-	return fmt.Sprintf("replies waited %v in this process: it lacks processor time, and the masters are not to blame", time.Duration(s).Round(time.Millisecond))
-}
 
 var errDropped = errors.New("an idle connection was dropped on the way")
 

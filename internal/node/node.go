@@ -57,6 +57,7 @@ type Events interface {
 	Quarantined(n *Node, left time.Duration)
 	Stepped(n *Node, by time.Duration)
 	StoodStill(d time.Duration)
+	Starved(waited time.Duration) // replies waited in this process
 	Warning(n *Node, err error)
 }
 

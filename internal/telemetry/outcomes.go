@@ -59,12 +59,12 @@ var Outcomes = []Outcome{
 	{"permission", OfAttempt | OfMaster, Lasting},
 	{"unsupported", OfAttempt | OfMaster, Lasting},
 	{"tls", OfAttempt | OfMaster, Lasting},
-	{"membership", OfAttempt | OfLease | OfMaster, Lasting}, // a lease that other masters granted before one refused the list
+	{"membership", OfAttempt | OfLease | OfMaster, Lasting}, // with OfLease: other masters granted the lease before one refused the client
 	{"not_master", OfAttempt | OfMaster, Lasting},
 	{"cluster_node", OfAttempt | OfMaster, Lasting},
 	{"same_server", OfAttempt | OfMaster, Lasting},
 	{"other_server", OfAttempt, Lasting},
-	{"version", OfAttempt, Lasting},
+	{"version", OfAttempt | OfLease, Lasting},
 	{"masters", OfAttempt | OfMaster, Lasting},
 	{"wrong_type", OfAttempt, Ticket},
 
