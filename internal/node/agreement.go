@@ -223,6 +223,9 @@ func (n *Node) askLocked(l *link, ttl int64, now clock.Instant) (known bool) {
 	}
 	if ttl >= Millis(own.ttl) {
 		asked := time.Duration(ttl) * time.Millisecond
+		if own.ttl != asked {
+			n.guard.settings = n.conf.settings(asked)
+		}
 		*own = hearsay{QuarantineFor(asked, n.conf.Drift), asked, now}
 	}
 	return ttl <= l.told

@@ -70,12 +70,15 @@ func newGuard(c *Config, list string) guard {
 	if c.Label != "" {
 		list += wire.BeforeLabel + c.Label
 	}
-	return guard{
-		on:       c.Guard,
-		marker:   c.Prefix + wire.GuardSuffix,
-		list:     list,
-		settings: fmt.Sprintf("%d %d ", Millis(c.counterTTL()), c.maxSkew().Microseconds()),
-	}
+	return guard{on: c.Guard, marker: c.Prefix + wire.GuardSuffix, list: list, settings: c.settings(c.MaxTTL)}
+}
+
+// settings returns those of lua/begin.lua before the length of a quarantine. MaxSkew is that of the largest TTL that
+// the node knows this client to ask for, because the node counts on it after a restart.
+//
+// Source: ALGORITHM section 4, "A counter that came back".
+func (c *Config) settings(asked time.Duration) string {
+	return fmt.Sprintf("%d %d ", Millis(c.counterTTL()), MaxSkew(asked, c.Drift).Microseconds())
 }
 
 // appendHead appends the arguments that lua/begin.lua calls "before all".

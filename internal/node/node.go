@@ -25,7 +25,7 @@ import (
 // Config is what all nodes of a Locker have in common.
 type Config struct {
 	Timeout time.Duration // of one exchange with a node
-	MaxTTL  time.Duration // the largest TTL of any lease
+	MaxTTL  time.Duration // the largest TTL that this client asks for
 	Drift   float64       // factor by which clocks may run apart
 	Prefix  string        // of all keys
 	Quorum  int           // nodes that decide

@@ -1,12 +1,17 @@
 package lock_test
 
 import (
+	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
 
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/inject"
 	"github.com/d0720281/redlock/internal/locktest"
+	"github.com/d0720281/redlock/internal/node"
 	"github.com/d0720281/redlock/internal/reason"
 )
 
@@ -37,5 +42,27 @@ func TestVirtualGrantThatIsNotBelieved(t *testing.T) {
 		if ahead == 0 {
 			t.Errorf("got %v, want a master whose counter is ahead", err)
 		}
+	})
+}
+
+// A client whose MaxTTL is larger than all TTLs that it asks for has no counter started further ahead of a master's clock
+// than the masters count on after a restart.
+//
+// Source: ALGORITHM section 4, "A counter that came back".
+func TestVirtualCounterOfAClockBehind(t *testing.T) {
+	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
+		const behind = 20 * time.Second
+		b.Nodes[2].RunClock(1, -behind)
+		l := b.WarmLocker(redlock.WithMaxTTL(time.Minute))
+		for range 2 {
+			b.Unlock(b.Lock(l, "r"))
+		}
+		b.Nodes[2].Inside(func(r *miniredis.Miniredis, now time.Time) {
+			most := now.Add(node.MaxSkew(redlock.DefaultTTL, redlock.DefaultDrift) + time.Second).UnixMicro()
+			text, _ := r.Get(redlock.DefaultKeyPrefix + "r~fence") // an error is that of a counter which is missing
+			if counter, _ := strconv.ParseInt(text, 10, 64); counter > most {
+				t.Errorf("got a counter of %d on a clock %v behind, want none above %d", counter, behind, most)
+			}
+		})
 	})
 }

@@ -76,6 +76,7 @@ type Config struct {
 	HandOverLate  bool // a lease is handed over after its end
 	KeepHold      bool // the old hold ends only after the new one exists
 	ExpireEarly   bool // a counter expires however far ahead of the node's clock it is
+	FarCounts     bool // a client counts a node whose clock is further off than other clients, and the node, allow for
 	SeedFar       bool // a node whose clock is far off has started a counter from that clock
 	Least         bool // a reader takes the smallest counter of the votes
 	FirstOfBlock  bool // a reader takes the first token of the block that it sees, not the end
@@ -159,7 +160,7 @@ func (c Config) Model() search.Model[state] {
 	for i := range nodes {
 		n := &m.Start.node[i]
 		n.counter, n.ahead = uint8(c.Start[i]), int8(c.Ahead[i])
-		if c.SeedFar && n.far() {
+		if c.SeedFar && c.far(n) {
 			n.counter = uint8(c.Ahead[i] + c.Block)
 		}
 	}

@@ -85,6 +85,7 @@ func TestControls(t *testing.T) {
 		{"a counter is lost, the clock is behind", two(func(c *Config) { c.Wipe, c.ClockBehind = true, true }), SameToken},
 		{"a counter comes back as it was earlier, and counts", two(func(c *Config) { c.Wipe, c.CountsOld = true, true }), SameToken},
 		{"a counter comes back, and its node's clock was behind when it counted as earlier", copied(func(c *Config) { c.UnsureStart, c.CopyAhead = true, -9 }), SameToken},
+		{"a counter comes back, and a client with a larger MaxSkew had it started", copied(func(c *Config) { c.FarCounts, c.CopyAhead, c.Ahead = true, -9, [nodes]int{-9, -9, -9} }), SameToken},
 		{"a counter expires before the clock has passed it", expiring(func(c *Config) { c.ExpireEarly, c.Start = true, [nodes]int{2, 2, 2} }), TokenFalls},
 		{"a counter expires as soon as the clock has passed it", expiring(func(c *Config) { c.Margin, c.Ahead = 0, [nodes]int{1, 1, 0} }), SameToken},
 		{"a clock that is far off starts a counter", expiring(func(c *Config) {

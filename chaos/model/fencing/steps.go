@@ -69,7 +69,7 @@ func (s *state) count(is func(*node) bool) (n int) {
 func (n *node) startsAt(now uint8) { n.from = uint8(max(0, int(now)+int(n.ahead)+MaxAhead)) }
 
 // far reports whether a node's clock is so far off that its vote is refused.
-func (n *node) far() bool { return n.ahead > MaxSkew || n.ahead < -MaxSkew }
+func (c Config) far(n *node) bool { return !c.FarCounts && (n.ahead > MaxSkew || n.ahead < -MaxSkew) }
 
 // has reports whether an attempt has its claim at a node.
 func (n *node) has(a int) bool { return n.owner == uint8(a+1) || n.readers>>a&1 != 0 }
@@ -106,7 +106,7 @@ func (c Config) expire(s state, i int, visit visit) {
 		}
 		visit(s, search.Step{Format: "node %d RESTARTS with an earlier counter, %d", A: i, B: int(n.counter), Fault: true})
 	}
-	if n.unsure && !n.far() {
+	if n.unsure && !c.far(n) {
 		s := s
 		n := &s.node[i]
 		n.unsure = false
@@ -115,7 +115,7 @@ func (c Config) expire(s state, i int, visit visit) {
 		}
 		visit(s, search.Step{Format: "node %d: the clock is confirmed", A: i})
 	}
-	if n.far() && int(s.right) < c.Corrections {
+	if c.far(n) && int(s.right) < c.Corrections {
 		s.right++
 		s.node[i].ahead = 0
 		visit(s, search.Step{Format: "node %d: the clock is CORRECTED", A: i, Fault: true})
@@ -322,7 +322,7 @@ func (c Config) acquire(s state, a, i int, visit visit) {
 		n.owner, n.grant, n.counter = uint8(a+1), vote, max(n.counter, vote)
 	}
 	visit(s, search.Step{Format: "node %d grants %d to attempt %d, the reply is lost", A: i, B: int(vote), C: a})
-	if s.attempt[a].phase == asking && vote > 0 && !n.far() {
+	if s.attempt[a].phase == asking && vote > 0 && !c.far(n) {
 		n.vote[a] = vote
 		visit(s, search.Step{Format: "node %d grants %d to attempt %d", A: i, B: int(vote), C: a})
 	}
@@ -337,7 +337,7 @@ func (c Config) counter(s *state, i, block int) uint8 {
 		return 0
 	case n.counter > 0 && n.counter >= n.from:
 		return n.counter + uint8(block)
-	case !n.far():
+	case !c.far(n):
 		return max(n.counter, s.time) + uint8(block)
 	}
 	return 0
