@@ -227,7 +227,7 @@ func (a *acquisition) Receive(r *node.Request, rep node.Reply) {
 	if word.Refused && a.passedOverLocked() && len(a.holds) > 0 { // see grantLease
 		after = append(after, a.probe)
 	}
-	if a.attempt.Won() && a.term.Stands() { // see conclude
+	if len(a.holds) > 0 && a.term.Stands() { // before the first hold conclude and grantLease look
 		if why := a.pool.nodes[r.Node].Conflict(); why != nil {
 			after = append(after, a.endLocked(reason.Errorf("%w: %w", ErrLost, why), rep.At)...)
 		}

@@ -178,6 +178,8 @@ func (l *Locker) byHandle(ctx context.Context, name string, h Handle, opts []Loc
 		return nil, lc, err
 	case lc.shared:
 		return nil, lc, reason.Configf("%s: Shared is given, and a Handle is that of an exclusive lease", name)
+	case lc.votesWait != l.conf.votesWait:
+		return nil, lc, reason.Configf("%s: WithQuarantineWait is given, and a call by a Handle waits for no master", name)
 	case !l.calls.enter():
 		return nil, lc, ErrClosed
 	}

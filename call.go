@@ -252,5 +252,14 @@ func (p *pool) grantLease(ctx context.Context, g *grant, head *caller, began tim
 	p.leaveQueue(g.key(), p.noteGrant(g, head))
 	p.renewer.add(g, due, g.start)
 	p.events.acquired(le, began)
+	if why := p.set.Refused(); why != nil { // a node has refused this client since conclude looked
+		var after []func()
+		g.mu.Lock()
+		if g.term.Stands() {
+			after = g.endLocked(reason.Errorf("%w: %w", ErrLost, why), p.now())
+		}
+		g.mu.Unlock()
+		run(after)
+	}
 	return le
 }

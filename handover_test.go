@@ -47,6 +47,21 @@ func (h *handing) take(t *testing.T) {
 	h.lease = &Lease{h.grantLease(context.Background(), g, nil, time.Now())}
 }
 
+// A lease that has ended before it has a hold gives out a context that has ended, too.
+func TestHoldOfALeaseThatIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHanding(t)
+		h.g.mu.Lock()
+		after := h.g.endLocked(ErrLost, h.pool.now())
+		late := h.g.newHoldLocked(t.Context())
+		h.g.mu.Unlock()
+		run(after)
+		if lease := (&Lease{late}); !errors.Is(lease.Err(), ErrLost) || !errors.Is(context.Cause(lease.Context()), ErrLost) {
+			t.Errorf("got %v and %v, want ErrLost", lease.Err(), context.Cause(lease.Context()))
+		}
+	})
+}
+
 // waiter is a caller that stands in a line.
 type waiter struct {
 	*caller

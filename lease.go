@@ -505,7 +505,7 @@ func (le *hold) reenter(ctx context.Context, shared, allowed bool) (inner *hold,
 
 // newHoldLocked adds a hold to a lease, for the context of a call.
 func (g *grant) newHoldLocked(ctx context.Context) *hold {
-	le := &hold{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now()}
+	le := &hold{grant: g, fence: g.presentFenceLocked(), turn: g.hand.count, parent: ctx, since: time.Now(), over: g.term.Cause()}
 	g.holds = append(g.holds, le)
 	return le
 }

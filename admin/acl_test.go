@@ -182,7 +182,12 @@ func TestACL(outer *testing.T) {
 				locktest.Must(t, admin.Do(t.Context(), set...).Err())
 			}
 			c.wait(t, user, missing == "+ping") // it may be slower, and nothing else
-			report, _ := admin.Check(t.Context(), locktest.Open(t, []string{"redis://" + user + ":secret@" + c.alone}))
+			l := locktest.Open(t, []string{"redis://" + user + ":secret@" + c.alone})
+			first, _ := admin.Check(t.Context(), l)
+			report, _ := admin.Check(t.Context(), l)
+			if once, again := len(first.Masters[0].Findings), len(report.Masters[0].Findings); once != again {
+				t.Errorf("got %d findings, and %d of the same Locker after that: %v", once, again, report.Masters[0].Findings)
+			}
 			want := strings.ToUpper(missing[1:])
 			switch missing {
 			case forTheQueue[0]:

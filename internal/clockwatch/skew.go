@@ -139,7 +139,7 @@ func (w *Watch) Skew(node int, at Moment) (far time.Duration, tooFar, known bool
 func (w *Watch) Median(at Moment) int64 { return w.times(at.shown).median(at.shown) }
 
 // Seed returns where a fencing counter that no node has should start, in microseconds: ahead of
-// the nodes' clocks, so that all nodes start at the same number. It returns 0 if too few clocks
+// the nodes' clocks by timeout, a second at most, so that all nodes start at the same number. It returns 0 if too few clocks
 // are known.
 //
 // Source: ALGORITHM section 4.
@@ -148,5 +148,5 @@ func (w *Watch) Seed(at Moment, timeout time.Duration) int64 {
 	if median == 0 {
 		return 0
 	}
-	return median + timeout.Microseconds()
+	return median + min(timeout, time.Second).Microseconds()
 }

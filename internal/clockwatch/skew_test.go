@@ -93,8 +93,8 @@ func TestMiddle(t *testing.T) {
 		if test.median {
 			median, seed = now, now+time.Second.Microseconds()
 		}
-		if w.Median(at) != median || w.Seed(at, time.Second) != seed {
-			t.Errorf("%s: got median %d and seed %d, want %d and %d", test.name, w.Median(at), w.Seed(at, time.Second), median, seed)
+		if w.Median(at) != median || w.Seed(at, 2*time.Second) != seed {
+			t.Errorf("%s: got median %d and seed %d, want %d and %d", test.name, w.Median(at), w.Seed(at, 2*time.Second), median, seed)
 		}
 	}
 	for doubt, want := range map[time.Duration]bool{5150 * time.Millisecond / 2: true, 5150*time.Millisecond/2 + 1: false} {

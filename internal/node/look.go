@@ -220,11 +220,13 @@ func (n *Node) onMarker(ctx context.Context, what string, seen Marker) (m Marker
 func (n *Node) Audit(ctx context.Context) (*Audit, error) {
 	a, err := upToDate(n, func() (*Audit, error) { return n.auditOnce(ctx) })
 	if err == nil && errors.Is(n.publish(ctx, n.conf.Channel+"~audit", ""), reason.Masters) {
+		own := *a // the node keeps a
 		for _, c := range Commands {
 			if c.Name == "PUBLISH" {
-				a.Lacks = append(slices.Clip(a.Lacks), c.Name+": "+c.Without)
+				own.Lacks = append(slices.Clip(a.Lacks), c.Name+": "+c.Without)
 			}
 		}
+		return &own, nil
 	}
 	return a, err
 }

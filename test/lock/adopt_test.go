@@ -211,6 +211,9 @@ func TestAdoptWithBadArguments(outer *testing.T) {
 		"a bad option": func() (*redlock.Lease, error) {
 			return l.Adopt(t.Context(), handle, redlock.WithTTL(time.Hour))
 		},
+		"a wait that no Handle has": func() (*redlock.Lease, error) {
+			return l.Adopt(t.Context(), handle, redlock.WithQuarantineWait(time.Second))
+		},
 	} {
 		if le, err := try(); le != nil || !errors.Is(err, redlock.ErrConfig) {
 			t.Errorf("%s: got %v, %v; want %v", name, le, err, redlock.ErrConfig)

@@ -17,6 +17,7 @@
 local function raiseTo(counterKey, target)
   local counter = tonumber(get(counterKey) or 0)
   target = tonumber(target)
+  if not counter then return 11, 0, 0 end -- another program has changed it
   if target > time() + ahead then return 12, 0, math.ceil((target - time()) / 1000) end
   if counter < target then keep(counterKey, target) end
   return 10, 0, 0
