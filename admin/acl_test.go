@@ -185,8 +185,8 @@ func TestACL(outer *testing.T) {
 			l := locktest.Open(t, []string{"redis://" + user + ":secret@" + c.alone})
 			first, _ := admin.Check(t.Context(), l)
 			report, _ := admin.Check(t.Context(), l)
-			if once, again := len(first.Masters[0].Findings), len(report.Masters[0].Findings); once != again {
-				t.Errorf("got %d findings, and %d of the same Locker after that: %v", once, again, report.Masters[0].Findings)
+			if once, again := fmt.Sprint(first.Masters[0].Findings), fmt.Sprint(report.Masters[0].Findings); strings.Count(once, "PUBLISH") != strings.Count(again, "PUBLISH") {
+				t.Errorf("got %s, and of the same Locker after that %s", once, again)
 			}
 			want := strings.ToUpper(missing[1:])
 			switch missing {
