@@ -3,7 +3,6 @@ package admin_test
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -15,7 +14,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -184,139 +182,6 @@ func TestSameServer(outer *testing.T) {
 	c.Empty(t, "redlock:r")
 }
 
-// The same with a healthy third master: as soon as both names were reached, the list grants
-// nothing.
-func TestSameServerAndAnother(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartProxied(t, 2)
-	l := locktest.Open(t, []string{c.Addrs[0], c.Via[0], c.Addrs[1]})
-	eventually(t, l, "the server is recognized", func(_ admin.Report, err error) bool { return errors.Is(err, reason.SameServer) })
-	_, err := l.TryLock(t.Context(), "r")
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
-	_, err = l.Lock(within(t), "r")
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, reason.SameServer)
-	// After the name is corrected the list works.
-	third := locktest.Start(t, 1)
-	locktest.Must(t, c.Proxies[0].Retarget(third.Addrs[0]))
-	checked(t, l)
-	locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-}
-
-// A Lock that waits for another holder ends when the list turns out to be wrong.
-func TestSameServerFoundWhileWaiting(outer *testing.T) {
-	t := redistest.Timed(outer)
-	t.Parallel()
-	c := locktest.StartProxied(t, 2)
-	c.Set(t, masters.Refuse, 0) // the second name is reached later
-	locktest.Must(t, locktest.Lock(t, locktest.Open(t, c.Addrs), "r", redlock.WithTTL(10*time.Second)).Extend(t.Context()))
-	l := locktest.Open(t, []string{c.Addrs[0], c.Via[0], c.Addrs[1]})
-	_, err := l.TryLock(t.Context(), "r")
-	locktest.WantErr(t, err, redlock.ErrTaken)
-	done := make(chan error, 3)
-	for range cap(done) { // the head of the line, and the callers behind it
-		go func() { _, err := l.Lock(within(t), "r"); done <- err }()
-	}
-	c.Set(t, masters.Pass, 0)
-	for range cap(done) {
-		locktest.WantErr(t, <-done, redlock.ErrNotAcquired, reason.SameServer)
-	}
-}
-
-// A name that begins to lead to another member costs only its own vote, and gets it back when it is
-// corrected.
-func TestServerComesToHaveTwoNames(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartProxied(t, 3)
-	l := locktest.Open(t, c.Via)
-	c.Cluster.Warm(t, l)
-	kept := locktest.Lock(t, l, "kept")
-	c.Fill(t, kept)
-	for range 2 {
-		locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
-		r, err := eventually(t, l, "it is the same server", func(r admin.Report, err error) bool {
-			return errors.Is(err, reason.SameServer) && r.Voting == 2
-		})
-		if errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("got %v, want no ErrNoQuorum: two of three have a vote", err)
-		}
-		locktest.WantErr(t, r.Masters[0].Err, reason.SameServer)
-		if !strings.Contains(err.Error(), c.Via[0]) || !strings.Contains(err.Error(), c.Via[1]) {
-			t.Errorf("got %v, want both names", err)
-		}
-		for range 3 {
-			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-		}
-		c.Set(t, masters.Refuse, 2) // the two names make one vote
-		for range 3 {
-			_, err := l.TryLock(t.Context(), "r")
-			locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum)
-		}
-		c.Set(t, masters.Pass, 2)
-		locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[0]))
-		checked(t, l)
-		c.Cluster.Warm(t, l)
-	}
-	locktest.Must(t, kept.Extend(t.Context()))
-	locktest.Must(t, kept.Unlock(t.Context()))
-	// Two names change places: each has its vote when the change is complete.
-	locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
-	locktest.Must(t, c.Proxies[1].Retarget(c.Addrs[0]))
-	if r := checked(t, l); r.Masters[0].RunID == r.Masters[1].RunID || r.Masters[0].RunID == r.Masters[2].RunID {
-		t.Errorf("got %+v, want a server each", r.Masters)
-	}
-	c.Cluster.Warm(t, l)
-	locktest.Must(t, c.Proxies[1].Retarget(c.Addrs[1]))
-	// When all names have come to lead to one server, waiting is useless.
-	locktest.Must(t, c.Proxies[0].Retarget(c.Addrs[1]))
-	locktest.Must(t, c.Proxies[2].Retarget(c.Addrs[1]))
-	_, err := l.Lock(within(t), "r")
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrNoQuorum, reason.SameServer)
-	if errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("got %v, want it not to wait", err)
-	}
-}
-
-// During an attempt a name moves to another server, and another name takes its place: the server
-// behind both has one vote.
-func TestNamesThatMoveDuringAnAttempt(outer *testing.T) {
-	t := redistest.Timed(outer)
-	t.Parallel()
-	c := locktest.StartProxied(t, 3)
-	spare := locktest.Start(t, 1)
-	var sent atomic.Int64 // when the last batch that the first node has answered was sent
-	l := locktest.Open(t, c.Via, redlock.WithMasterTimeout(1500*time.Millisecond), locktest.On(func(e redlock.Event) {
-		if e.Master == c.Via[0] && e.Err == nil {
-			sent.Store(e.Time.Add(-e.Elapsed).UnixNano())
-		}
-	}, redlock.EventExchange))
-	c.Cluster.Warm(t, l)
-	locktest.Must(t, c.Procs[1].Pause())
-	c.Set(t, masters.Refuse, 2)
-	began := time.Now().UnixNano()
-	got := make(chan error, 1)
-	go func() {
-		_, err := l.TryLock(t.Context(), "r")
-		got <- err
-	}()
-	redistest.Eventually(t, 10*time.Second, func() bool {
-		return c.Nodes[0].Exists(t.Context(), "redlock:r").Val() == 1 && sent.Load() >= began
-	}, "the first node has voted")
-	locktest.Must(t, c.Proxies[0].Retarget(spare.Addrs[0]))
-	var others sync.WaitGroup
-	i := 0
-	redistest.Eventually(t, 30*time.Second, func() bool {
-		i++ // the first ones may be lost with the connection
-		others.Go(func() { _, _ = l.TryLock(t.Context(), fmt.Sprint("other", i)) })
-		return len(spare.Nodes[0].Keys(t.Context(), "redlock:other*").Val()) > 0
-	}, "its name stands for another server")
-	locktest.Must(t, c.Proxies[1].Retarget(c.Addrs[0]))
-	if err := <-got; err == nil {
-		t.Error("got a lease by two votes of one server")
-	}
-	others.Wait()
-	locktest.Must(t, c.Procs[1].Resume())
-}
-
 // A replica has no vote. As a master it has its vote again when the guard permits it.
 func TestReplica(outer *testing.T) {
 	t := redistest.Timed(outer)
@@ -461,138 +326,6 @@ func TestSettingThatChanges(outer *testing.T) {
 	set("allkeys-lru", l, admin.LevelWarning)
 	locktest.Must(t, l.Close())
 	e.wantWarnings(t, c.Addrs[0], "eviction", 2)
-}
-
-// The nodes keep the largest TTL that a client has asked for. A client that expects less gets a warning, and so does a client
-// that expects much more. Check writes nothing down.
-func TestClientsWithDifferentMaxTTL(outer *testing.T) {
-	t := redistest.Timed(outer)
-	for _, smallFirst := range []bool{false, true} {
-		c := locktest.Start(t, 3)
-		var large, small ear
-		a := locktest.Open(t, c.Addrs, append(large.options(), redlock.WithMaxTTL(20*time.Second))...)
-		b := locktest.Open(t, c.Addrs, small.options()...)
-		if smallFirst {
-			lease := locktest.Lock(t, b, "r")
-			c.Fill(t, lease)
-			locktest.Must(t, lease.Unlock(t.Context()))
-			for _, n := range checked(t, b).Masters {
-				if n.MaxTTL != 10*time.Second || finding(n, "max-ttl").Check != "" {
-					t.Errorf("the first client: got %+v, want 10s and no finding", n)
-				}
-			}
-		}
-		for _, n := range checked(t, a).Masters {
-			if n.MaxTTL != map[bool]time.Duration{true: 10 * time.Second}[smallFirst] {
-				t.Errorf("the larger, before it has a lease: got %+v, want the TTL of the other one's", n)
-			}
-			if smallFirst {
-				wantFinding(t, n, "max-ttl", admin.LevelNotice, "masters know TTLs of up to 10s")
-			}
-		}
-		for range 2 {
-			lease := locktest.Lock(t, a, "r", redlock.WithTTL(20*time.Second))
-			c.Fill(t, lease)
-			locktest.Must(t, lease.Unlock(t.Context()))
-			for _, n := range checked(t, a).Masters {
-				if n.MaxTTL != 20*time.Second || finding(n, "max-ttl").Check != "" {
-					t.Errorf("the larger: got %+v, want 20s and no finding", n)
-				}
-			}
-			for _, n := range checked(t, b).Masters {
-				wantFinding(t, n, "max-ttl", admin.LevelWarning, "20s")
-				if n.MaxTTL != 20*time.Second {
-					t.Errorf("%s: got %v, want 20s", n.Master, n.MaxTTL)
-				}
-			}
-			reconnect(t, b, c)
-		}
-		locktest.Must(t, a.Close())
-		locktest.Must(t, b.Close())
-		told := 0 // once, by whichever master the client hears it from first
-		for i, n := range c.Addrs {
-			large.wantWarnings(t, n, "max-ttl", 0)
-			events, lines := small.warnings(n, "max-ttl")
-			if told += events; events != lines {
-				t.Errorf("%s: got %d warnings and %d lines in the log", n, events, lines)
-			}
-			if got := c.Nodes[i].HGet(t.Context(), "redlock:~guard", "maxttl").Val(); got != "20000" {
-				t.Errorf("%s: got %s ms for the largest TTL, want 20000", n, got)
-			}
-		}
-		if told != 1 {
-			t.Errorf("got %d warnings of the larger TTL, want one", told)
-		}
-	}
-}
-
-func TestClientsWithDifferentLists(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.StartProxied(t, 4)
-	var e ear
-	const owner = "web-3 4711 shop"
-	first, other := locktest.Open(t, c.Addrs[:3], redlock.WithOwner(owner)), locktest.Open(t, c.Via[:3], e.options()...)
-	lists := func(i int) string { return c.Nodes[i].HGet(t.Context(), "redlock:~guard", "lists").Val() }
-	inUse := func(l *redlock.Locker, member string) {
-		t.Helper()
-		redistest.Eventually(t, 10*time.Second, func() bool {
-			locktest.Must(t, locktest.Lock(t, l, "r").Unlock(t.Context()))
-			return strings.Contains(lists(0), member) && strings.Contains(lists(1), member) && strings.Contains(lists(2), member)
-		}, "the list is in use on three nodes")
-	}
-	inUse(first, c.Addrs[2])
-	for _, n := range checked(t, first).Masters {
-		wantFinding(t, n, "masters", admin.LevelOK, "no client has another list")
-	}
-	// Other names for the same masters make another list. That alone costs no vote.
-	for _, n := range checked(t, other).Masters {
-		wantFinding(t, n, "masters", admin.LevelWarning, "client "+owner+" has the list of masters ")
-	}
-	inUse(other, c.Via[2])
-	locktest.Must(t, other.Close())
-	for _, master := range c.Via[:3] { // so it is during a change of the list: one line at level Info
-		e.wantWarnings(t, master, "masters", 0)
-	}
-	// The order does not matter.
-	turned := slices.Clone(c.Addrs[:3])
-	slices.Reverse(turned)
-	again := locktest.Open(t, turned)
-	for _, n := range checked(t, again).Masters {
-		wantFinding(t, n, "masters", admin.LevelWarning, c.Via[0])
-	}
-	// A list in which one master is exchanged is refused, and a client with the other list is named. A look alone joins no list.
-	var told ear
-	exchanged := locktest.Open(t, []string{c.Addrs[0], c.Addrs[1], c.Addrs[3]}, told.options()...)
-	for range 2 {
-		r, err := admin.Check(t.Context(), exchanged)
-		if !errors.Is(err, reason.Membership) || !errors.Is(err, redlock.ErrNoQuorum) {
-			t.Errorf("Check: got %v, want reason.Membership and ErrNoQuorum", err)
-		}
-		for i, level := range []admin.Level{admin.LevelFailure, admin.LevelFailure, admin.LevelOK} {
-			wantFinding(t, r.Masters[i], "masters", level, "")
-		}
-	}
-	for _, n := range c.Addrs[:2] {
-		redistest.Eventually(t, 5*time.Second, func() bool {
-			events, lines := told.warnings(n, "masters")
-			return events > 0 && lines == events
-		}, "a warning about "+n+" and its line")
-	}
-	_, err := exchanged.Lock(t.Context(), "r") // it would wait for ever
-	locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrMasterSetup, reason.Membership)
-	if text := err.Error(); !strings.Contains(text, c.Addrs[2]) || !strings.Contains(text, "client "+owner+" has") {
-		t.Errorf("got %v, want the other list and its client named", err)
-	}
-	var verdict *redlock.QuorumError
-	if !errors.As(err, &verdict) || redlock.Reason(verdict.Masters[0]) != "membership" {
-		t.Errorf("got %v, want a node error with the reason membership first", err)
-	}
-	for i := range 2 {
-		if strings.Contains(lists(i), c.Addrs[3]) {
-			t.Errorf("node %d: got lists %q, want the refused one not among them", i, lists(i))
-		}
-	}
-	locktest.Must(t, locktest.Lock(t, first, "r").Unlock(t.Context()))
 }
 
 // If INFO is forbidden, locks work, and unknown facts are reported as unknown.
@@ -765,25 +498,6 @@ func TestCheckAllKinds(outer *testing.T) {
 	locktest.WantErr(t, err, redlock.ErrNoQuorum, redlock.ErrQuarantine)
 }
 
-// Nodes in quarantine are no error if the others make a quorum.
-func TestCheckWithAQuorum(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.Start(t, 2)
-	fresh := redistest.Masters(t, 1)[0]
-	l := locktest.Open(t, append(slices.Clone(c.Addrs), fresh.Addr()))
-	r, err := eventually(t, l, "all nodes answer", func(r admin.Report, _ error) bool {
-		return r.Voting == 2 && r.Masters[2].Quarantine > 0
-	})
-	locktest.WantErr(t, err, redlock.ErrQuarantine)
-	if errors.Is(err, redlock.ErrNoQuorum) || r.Masters[2].Err != nil {
-		t.Errorf("got %v and %+v, want no alarm, and no error of a node that answers", err, r.Masters[2])
-	}
-	// The node has its marker by having been looked at.
-	if got := redistest.Client(t, fresh.Addr()).HGet(t.Context(), "redlock:~guard", "run").Val(); !strings.HasPrefix(got, r.Masters[2].RunID[:16]+":") {
-		t.Errorf("got run id %q in the marker, want %q", got, r.Masters[2].RunID)
-	}
-}
-
 func TestCheckWhoseContextEnds(outer *testing.T) {
 	t := redistest.Timed(outer)
 	c := locktest.Start(t, 3)
@@ -824,32 +538,4 @@ func TestCheckWhoseContextEnds(outer *testing.T) {
 		t.Errorf("got %v, want it to begin with %q", err, want)
 	}
 	locktest.Must(t, c.Procs[2].Resume())
-}
-
-// Check and locks do not affect each other, and held leases stay.
-func TestCheckWhileLocking(outer *testing.T) {
-	t := redistest.Timed(outer)
-	c := locktest.Start(t, 3)
-	l := locktest.Open(t, c.Addrs)
-	kept := locktest.Lock(t, l, "kept")
-	c.Fill(t, kept)
-	before := c.Holders("redlock:kept")
-	var locking sync.WaitGroup
-	locking.Go(func() {
-		for range 100 {
-			if le, err := l.Lock(t.Context(), "r"); err != nil || le.Unlock(t.Context()) != nil {
-				t.Errorf("got %v, want a lease that can be unlocked", err)
-			}
-		}
-	})
-	for range 40 {
-		if r, err := admin.Check(t.Context(), l); len(r.Masters) != 3 || err != nil && r.Voting == 3 {
-			t.Errorf("got %+v, %v", r, err)
-		}
-	}
-	locking.Wait()
-	if got := c.Holders("redlock:kept"); !slices.Equal(got, before) || kept.Err() != nil {
-		t.Errorf("got keys %q, want %q untouched", got, before)
-	}
-	locktest.Must(t, kept.Unlock(t.Context()))
 }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,7 +12,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/election"
 	"github.com/d0720281/redlock/internal/locktest"
-	"github.com/d0720281/redlock/internal/masters"
 	"github.com/d0720281/redlock/internal/reason"
 	"github.com/d0720281/redlock/internal/redistest"
 )
@@ -163,61 +161,5 @@ func TestVirtualElectorContextThatBlocks(t *testing.T) {
 			}
 			e.Resign()
 		})
-	}
-}
-
-// On real masters: a leader that is cut off from them has stopped before the other one begins.
-func TestElectorCutOff(outer *testing.T) {
-	t := redistest.Timed(outer)
-	list := locktest.Masters(t, 3)
-	proxies := redistest.Proxied(t, list)
-	near := locktest.Open(t, redistest.Addrs(proxies), redlock.WithTTL(3*time.Second)) // a goroutine may be 60 ms late
-	far := locktest.Open(t, redistest.Addrs(list), redlock.WithTTL(3*time.Second))
-	set := func(f masters.Fault) {
-		t.Helper()
-		for _, p := range proxies {
-			locktest.Must(t, p.Set(f))
-		}
-	}
-
-	var mu sync.Mutex
-	leaders, most := 0, 0
-	lead := func(ctx context.Context, _ *redlock.Lease) error {
-		count := func(d int) {
-			mu.Lock()
-			defer mu.Unlock()
-			leaders += d
-			most = max(most, leaders)
-		}
-		count(1)
-		<-ctx.Done()
-		count(-1)
-		return nil
-	}
-	a := campaign(t, near, lead)
-	first := a.term(t)
-	z := campaign(t, far, lead)
-	set(masters.Blackhole)
-	second := z.term(t)
-	wantLeading(t, a, false)
-	wantLeading(t, z, true)
-	set(masters.Pass)
-	var third *redlock.Lease
-	for z.Resign(); third == nil; {
-		select {
-		case third = <-a.led:
-		case <-z.led: // the first one was not connected to its masters yet
-			z.Resign()
-		case <-time.After(20 * time.Second):
-			t.Fatal("got no leader")
-		}
-	}
-	if first.Fence() >= second.Fence() || second.Fence() >= third.Fence() {
-		t.Errorf("fencing tokens: got %d, %d, %d, want them to rise", first.Fence(), second.Fence(), third.Fence())
-	}
-	mu.Lock()
-	defer mu.Unlock()
-	if most != 1 {
-		t.Errorf("leaders at one time: got %d, want 1", most)
 	}
 }

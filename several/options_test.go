@@ -11,7 +11,6 @@ import (
 	"github.com/d0720281/redlock/admin"
 	"github.com/d0720281/redlock/internal/locktest"
 	"github.com/d0720281/redlock/internal/redistest"
-	"github.com/d0720281/redlock/internal/virtual"
 	"github.com/d0720281/redlock/several"
 )
 
@@ -253,37 +252,6 @@ func TestVirtualTryLockWaits(t *testing.T) {
 		b.WantHolding("a")
 		b.Unlock(z)
 	})
-}
-
-// Only TryLock waits for masters in quarantine because of WithQuarantineWait; Lock waits anyway. The time counts from the
-// start of the call.
-func TestVirtualQuarantineWait(t *testing.T) {
-	for _, test := range []struct {
-		get  func(ctx context.Context, l *redlock.Locker, names several.Names, opts ...redlock.LockOption) (*several.Lease, error)
-		wait time.Duration
-		want []error
-	}{
-		{several.TryLock, 0, []error{redlock.ErrQuarantine}},
-		{several.TryLock, time.Second, []error{redlock.ErrQuarantine}},
-		{several.TryLock, 11 * time.Second, nil},
-		{several.Lock, 0, nil},
-		{several.Lock, time.Second, nil},
-	} {
-		locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-			l := b.WarmLocker()
-			b.All((*virtual.Node).RestartEmpty)
-			time.Sleep(locktest.Reconnect)
-			start := time.Now()
-			lease, err := test.get(t.Context(), l, write("a", "b"), redlock.WithQuarantineWait(test.wait))
-			locktest.WantMatch(t, "the call", err, test.want)
-			if len(test.want) > 0 {
-				locktest.WantWithin(t, "the call", start, time.Second)
-				return
-			}
-			locktest.WantWithin(t, "the call", start, locktest.Quarantine+time.Second)
-			locktest.Must(t, lease.Unlock(t.Context()))
-		})
-	}
 }
 
 // Options that make no sense for the whole are refused before any master is asked, with each call and by New.

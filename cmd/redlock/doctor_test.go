@@ -5,7 +5,6 @@ package main
 import (
 	"fmt"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,29 +14,6 @@ import (
 	"github.com/d0720281/redlock"
 	"github.com/d0720281/redlock/internal/redistest"
 )
-
-// Facts that a master does not tell are unknown, which is no failure. See also TestInfoForbidden of package admin.
-func TestDoctorWhereInfoIsHidden(outer *testing.T) {
-	t := redistest.Timed(outer)
-	t.Parallel()
-	list := redistest.Masters(t, 3, "--rename-command", "INFO", "")
-	vouch(t, redistest.Addrs(list), redlock.DefaultMaxTTL)
-	c := &cluster{list, []string{mastersEnv + "=" + strings.Join(redistest.Addrs(list), ",")}}
-	for format, want := range map[string][]string{
-		"text": {"\n  unknown  info         ", ": 5 checks ok\n", "\n3 of 3 masters have a vote; a quorum is 2\n"},
-		"json": {`"worst": "unknown"`, `"level": "unknown"`, `"check": "info"`},
-	} {
-		code, out := c.look(t, "doctor", "-o", format, "--wait", "20s")
-		if code != 0 || regexp.MustCompile(` (eviction|persistence)  |"(eviction|persistence)"`).MatchString(out) {
-			t.Errorf("%s: got code %d and %s, want 0 and nothing of what no master has told", format, code, out)
-		}
-		for _, w := range want {
-			if !strings.Contains(out, w) {
-				t.Errorf("%s: got %s, want %q in it", format, out, w)
-			}
-		}
-	}
-}
 
 // With a master down a lock that is taken and given back all the time is changing hands, and no error. A
 // key that one master keeps is not. Without a quorum the owner is what one master knows.

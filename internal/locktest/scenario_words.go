@@ -22,7 +22,7 @@ import (
 
 var sentinels = map[string]error{
 	"taken": redlock.ErrTaken, "noquorum": redlock.ErrNoQuorum, "quarantine": redlock.ErrQuarantine, "notacquired": redlock.ErrNotAcquired,
-	"masters": redlock.ErrMasterSetup, "membership": reason.Membership, "otherserver": reason.OtherServer, "version": reason.Version, "closed": redlock.ErrClosed, "config": redlock.ErrConfig,
+	"masters": redlock.ErrMasterSetup, "membership": reason.Membership, "otherserver": reason.OtherServer, "sameserver": reason.SameServer, "version": reason.Version, "closed": redlock.ErrClosed, "config": redlock.ErrConfig,
 	"reentry": redlock.ErrReentry, "upgrade": reason.Upgrade, "detached": redlock.ErrDetached,
 	"lost": redlock.ErrLost, "expired": reason.Expired, "suspended": reason.Suspended, "quorumlost": reason.QuorumLost,
 	"broken": redlock.ErrBroken, "maxhold": redlock.ErrMaxHold, "notheld": redlock.ErrNotHeld, "released": redlock.ErrReleased,
@@ -296,7 +296,12 @@ var ofLocker = map[string]verb[*locker]{
 		}
 		return err
 	}},
-	"loses":   {1, func(p *play, of *locker, w []string) error { of.Lose(p.Nodes[number(w[0])].Addr()); return nil }}, // the node of that number
+	"loses": {1, func(p *play, of *locker, w []string) error { of.Lose(p.Nodes[number(w[0])].Addr()); return nil }}, // the node of that number
+	"leads": {2, func(p *play, of *locker, w []string) error { // the name of a node to another node
+		n := number(w[0])
+		of.Lead(n, p.Nodes[n].Addr(), p.Nodes[number(w[1])])
+		return nil
+	}},
 	"reaches": {1, func(p *play, of *locker, w []string) error { of.Reach(p.Nodes[number(w[0])].Addr()); return nil }},
 	"stands":  {1, func(_ *play, of *locker, w []string) error { of.clock.Stand(duration(w[0])); return nil }}, // its clock, for so long
 	"stood": {-1, func(_ *play, of *locker, w []string) error { // it has told of these standstills, or none, and of no step of a node

@@ -73,7 +73,18 @@ func (u *Uplink) ResetSubscriptions() {
 	}
 }
 
-func (u *Uplink) dialer(name string, n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
+// Lead makes the name at an index lead to another node.
+func (u *Uplink) Lead(index int, name string, n *virtual.Node) {
+	u.Lose(name)
+	u.mu.Lock()
+	u.Behind[index] = n
+	u.mu.Unlock()
+	u.Reach(name)
+}
+
+// dialer dials the node at an index, or the one to which its name leads.
+func (u *Uplink) dialer(index int, n *virtual.Node) func(context.Context, string, string) (net.Conn, error) {
+	name := n.Addr()
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		if u.Dead.Load() {
 			<-ctx.Done()
@@ -82,6 +93,11 @@ func (u *Uplink) dialer(name string, n *virtual.Node) func(context.Context, stri
 		if u.isLost(name) {
 			return nil, errors.New("no route to host")
 		}
+		u.mu.Lock()
+		if u.Behind != nil {
+			n = u.Behind[index]
+		}
+		u.mu.Unlock()
 		conn, err := n.Dial(ctx, network, addr)
 		if err != nil {
 			return nil, err
@@ -144,10 +160,7 @@ func ColdLockerBy(b *Bubble, u *Uplink, opts ...redlock.Option) *redlock.Locker 
 		if u.DB != nil {
 			masters[i].DB = u.DB[i]
 		}
-		if u.Behind != nil {
-			n = u.Behind[i]
-		}
-		masters[i].Dialer = u.dialer(masters[i].Addr, n)
+		masters[i].Dialer = u.dialer(i, n)
 	}
 	l, err := redlock.NewFromOptions(masters, opts...)
 	if err != nil {

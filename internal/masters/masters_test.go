@@ -12,65 +12,6 @@ import (
 	"github.com/d0720281/redlock/internal/redistest"
 )
 
-// eachKind runs a test of Master on both kinds.
-func eachKind(outer *testing.T, test func(testing.TB, masters.Master)) {
-	t := redistest.Timed(outer)
-	t.Run(masters.KindProcess, func(t *redistest.T) { test(t, redistest.Masters(t, 1)[0]) })
-	t.Run(masters.KindMini, func(t *redistest.T) { test(t, redistest.Minis(t, 1)[0]) })
-}
-
-func TestRestartedMasterIsEmpty(t *testing.T) {
-	eachKind(t, func(t testing.TB, m masters.Master) {
-		addr := m.Addr()
-		for name, fault := range map[string]func(*wire){
-			"killed": func(w *wire) {
-				w.send("SET k v")
-				w.want("+OK")
-				ok(t, m.Kill())
-				w.wantBroken()
-				wantRefused(t, addr)
-			},
-			"paused": func(w *wire) {
-				ok(t, m.Pause())
-				w.send("SET k v")
-				w.wantSilence()
-			},
-			"paused and killed": func(w *wire) {
-				ok(t, m.Pause())
-				w.send("SET k v")
-				w.wantSilence()
-				ok(t, m.Kill())
-				w.wantBroken()
-			},
-		} {
-			fault(dial(t, addr))
-			ok(t, m.Restart())
-			if got := ask(t, addr, "GET k"); m.Addr() != addr || got != "$-1" {
-				t.Errorf("%s: got %q at %s, want no key at %s", name, got, m.Addr(), addr)
-			}
-		}
-	})
-}
-
-// A request whose client gave up during the pause still takes effect.
-func TestPausedMasterCarriesOutRequestsLater(t *testing.T) {
-	eachKind(t, func(t testing.TB, m masters.Master) {
-		before := dial(t, m.Addr())
-		before.send("PING")
-		before.want("+PONG")
-		ok(t, m.Pause())
-		during := dial(t, m.Addr())
-		during.send("SET during v")
-		during.wantSilence()
-		during.hangUp()
-		before.send("SET before v")
-		before.wantSilence()
-		ok(t, m.Resume())
-		before.want("+OK")
-		wantKey(t, m.Addr(), "during", "v")
-	})
-}
-
 func TestStart(outer *testing.T) {
 	t := redistest.Timed(outer)
 	start := func(t testing.TB, kind string) {

@@ -13,21 +13,6 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// An adoption whose votes are lost releases nothing: until the former holder hears of it, it believes in its lease.
-func TestAdoptWhoseVotesAreLost(t *testing.T) {
-	locktest.InBubble(t, 3, func(t *testing.T, b *locktest.Bubble) {
-		le := b.Lock(b.WarmLocker(), moved, redlock.WithoutRenewal())
-		l := b.WarmLocker()
-		locktest.BetweenRounds(b, func() { b.All(func(n *virtual.Node) { n.LoseReplies() }) })
-		_, err := l.Adopt(t.Context(), le.Handle())
-		locktest.WantMatch(t, "Adopt", err, []error{redlock.ErrNoQuorum}, redlock.ErrNotHeld)
-		b.All(func(n *virtual.Node) { n.Heal(); n.Latency(0, 0) })
-		time.Sleep(5 * time.Second)
-		b.WantHolding(moved, 0, 1, 2)
-		locktest.Must(t, le.Err())
-	})
-}
-
 // with a larger counter, is no grant of its lease.
 func TestAdoptWhatAnotherHad(t *testing.T) {
 	const fill = true
