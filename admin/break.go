@@ -10,41 +10,32 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Break takes a lock away from its holder. It is for people, against a holder that lives and does
-// not let go: the keys of a holder that has died expire by themselves.
+// Break takes a lock away from its holder. It is for people, against a holder that lives and does not let go:
+// the keys of a holder that has died expire by themselves.
 //
-// On each master Break replaces the key that it has just seen by a placeholder, which has no holder
-// and lives as long as the key would have. So the holder cannot renew its lease any more, and loses
-// it with [redlock.ErrBroken]. Until then no other holder gets the resource. A holder of this
-// Locker loses the lease at once. A holder that has renewed its lease at least once learns of the
-// Break by a message. Any other holder learns of it at its next renewal or Extend, or loses the
-// lease when its validity ends.
+// On each master Break replaces the key that it has just seen by a placeholder, which has no holder and lives
+// as long as the key would have. So the holder cannot renew its lease, and loses it with [redlock.ErrBroken]:
+// at once if it is a holder of this Locker; by a message if it has renewed its lease before; otherwise at its
+// next renewal or Extend, or when its validity ends. Until then no other holder gets the resource. Break takes
+// a resource from all readers at once, also from those that came after Break looked at the masters.
 //
-// A holder that has learned of the Break removes the placeholders when it unlocks the lease. If it
-// does not unlock, the library removes them after the time of [redlock.WithGrace] and another 200
-// ms, or a fifth of the TTL if that is less. Then the resource is free for the next holder. The
-// resource is free only when the placeholders expire if the holder has died or is cut off, or if
-// its lease has no renewal and it does not call Extend.
+// A holder that has learned of the Break removes the placeholders when it unlocks the lease. If it does not
+// unlock, the library removes them after the time of [redlock.WithGrace] and another 200 ms, or a fifth of the
+// TTL if that is less. If the holder does not learn of the Break, the resource is free when the placeholders
+// expire. Callers that wait for the resource go on waiting.
 //
-// Break takes a resource from all readers at once, also from those that came after Break looked at
-// the masters. No other holder gets it before the keys of the readers would have ended.
-//
-// A key that never expires is not of this library; its placeholder lives for the value of
+// The placeholder of a key that never expires, which is not of this library, lives for the value of
 // [redlock.WithMaxTTL]. A key that is no string is left alone, and the error of that master matches
-// [redlock.ErrMasterSetup]. A master without a key is not changed. Callers that wait for the resource
-// go on waiting.
+// [redlock.ErrMasterSetup]. A master without a key is not changed.
 //
-// The result has the state before the Break, except for the TTL of the masters that are Broken:
-// their placeholders live for that time. [Inspection.FreeIn] returns when the resource is free at
-// the latest.
+// The result has the state before the Break, except for the TTL of the masters that are Broken, which is that
+// of their placeholders. [Inspection.FreeIn] returns when the resource is free at the latest.
 //
-// If there was or may have been a holder, and fewer than a quorum of the masters are broken, that
-// holder may go on. The error is then a [*redlock.QuorumError] with the answers of the other
-// masters, and matches [redlock.ErrNoQuorum]. The placeholders stay, and Break can be called again:
-// it counts the masters that have placeholders already. If an argument is wrong, the error matches
-// [redlock.ErrConfig].
-//
-// Source: ALGORITHM section 5.
+// If there was or may have been a holder, and fewer than a quorum of the masters are broken, that holder may go
+// on. The error is then a [*redlock.QuorumError] with the answers of the other masters, and matches
+// [redlock.ErrNoQuorum]. The placeholders stay, and Break can be called again: it counts the masters that have
+// placeholders already. If an argument is wrong, the error matches [redlock.ErrConfig]. Source: ALGORITHM
+// section 5.
 func Break(ctx context.Context, l *redlock.Locker, resource string) (Inspection, error) {
 	r, err := enter(ctx, l, "Break", resource)
 	if err != nil {

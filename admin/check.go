@@ -86,9 +86,7 @@ type Master struct {
 // take part. Warnings are in the report alone.
 //
 // The report has all masters, unless an argument is wrong or the Locker is closed. If ctx ends, it
-// lacks the answers that had not come by then.
-//
-// Source: ALGORITHM section 8, "Start-up audit".
+// lacks the answers that had not come by then. Source: ALGORITHM section 8, "Start-up audit".
 func Check(ctx context.Context, l *redlock.Locker) (Report, error) {
 	r, err := enter(ctx, l, "Check")
 	if err != nil {
@@ -298,9 +296,7 @@ func hintFor(err error, withTLS bool) string {
 // nil. If a master refuses the list of masters, Bootstrap does nothing, and the error matches
 // [redlock.ErrMasterSetup]. If some are in use and others in quarantine, these others were added or have lost data, and
 // only waiting is safe: Bootstrap does nothing, and the error matches [redlock.ErrQuarantine]. With
-// [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig].
-//
-// Source: ALGORITHM section 8, "First start of a deployment".
+// [redlock.WithoutRestartGuard] the error matches [redlock.ErrConfig]. Source: ALGORITHM section 8, "First start of a deployment".
 func Bootstrap(ctx context.Context, l *redlock.Locker) error {
 	r, err := enter(ctx, l, "Bootstrap")
 	if err != nil {

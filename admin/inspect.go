@@ -99,9 +99,7 @@ type MasterLock struct {
 //
 // If the verdict is [VerdictUnknown], the error is a [*redlock.QuorumError] that names the masters
 // that did not answer, and matches [redlock.ErrNoQuorum]. The [Inspection] then has the other
-// answers. If an argument is wrong, the error matches [redlock.ErrConfig].
-//
-// Source: ALGORITHM section 2.
+// answers. If an argument is wrong, the error matches [redlock.ErrConfig]. Source: ALGORITHM section 2.
 func Inspect(ctx context.Context, l *redlock.Locker, resource string) (Inspection, error) {
 	r, err := enter(ctx, l, "Inspect", resource)
 	if err != nil {

@@ -44,9 +44,7 @@
 //	                 committed if the answer     that may be done twice
 //	                 was lost
 //
-// [Claim] and [ClaimRow] leave the transaction to the caller, who rolls it back after an error.
-//
-// Source: ALGORITHM section 7, "The store".
+// [Claim] and [ClaimRow] leave the transaction to the caller, who rolls it back after an error. Source: ALGORITHM section 7, "The store".
 package fence
 
 import (
@@ -91,9 +89,7 @@ func (e *FencedError) Is(target error) bool { return target == ErrFenced }
 // lease of package several or semaphore has one in each of its Parts.
 //
 // A Lease with a method Shared() bool that returns true is that of a reader. The store compares the
-// token of a reader, and does not keep it: several readers have the same one.
-//
-// Source: ALGORITHM section 12, "Tokens".
+// token of a reader, and does not keep it: several readers have the same one. Source: ALGORITHM section 12, "Tokens".
 type Lease interface {
 	Resource() string
 	Fence() int64

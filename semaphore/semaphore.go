@@ -14,9 +14,9 @@
 //
 // # How
 //
-// While no caller of the process waits, a call tries permits that the process does not use by
-// [redlock.Locker.TryLock]: as many as it wants, all at the same time. So a free permit mostly takes
-// one round trip. Otherwise the call waits for any of the permits, in one queue for all of them: that takes two.
+// While no caller of the process waits, a call tries as many permits as it wants at the same time: a free
+// permit mostly takes one round trip. Otherwise the call waits for any of the permits, in one queue for all of
+// them: that takes two.
 //
 // A caller that wants several permits has to keep the first ones while it waits for the others.
 // Only one caller at a time, over all processes, may do that: the holder of the lock "name/turn".
@@ -24,8 +24,8 @@
 //
 // # Limits
 //
-// TryAcquire may be refused while another process tries the same permits. Permits that a caller of n
-// has while it waits for the others are unused. With [redlock.WithMinHold] a permit that a caller
+// TryAcquire may be refused while another process tries the same permits. While a caller of n waits for
+// the rest, the permits that it has are idle. With [redlock.WithMinHold] a permit that a caller
 // gives up stays taken. If a quarantine outlasts the deadline of a waiting caller, the caller learns
 // that only at the deadline.
 //
@@ -85,11 +85,9 @@ type Semaphore struct {
 	differs map[string]bool
 }
 
-// New returns the semaphore with that name. The options hold for the lease of each permit. New asks
-// no master. If an argument cannot work, the error matches [redlock.ErrConfig].
-//
-// Two Semaphores of one name and one Locker work, and their callers stand in one line. Only what each
-// knows of unused permits is its own: a call may try a permit first that the other one uses.
+// New returns the semaphore with that name. The options hold for the lease of each permit. New asks no master.
+// If an argument cannot work, the error matches [redlock.ErrConfig]. Two Semaphores of one name and one Locker
+// work, and their callers stand in one line.
 func New(l *redlock.Locker, name string, permits int, opts ...redlock.LockOption) (*Semaphore, error) {
 	if !door.Made(l) {
 		return nil, fmt.Errorf("%w: semaphore: the Locker is nil, or was not made by New", redlock.ErrConfig)
