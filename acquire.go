@@ -22,13 +22,13 @@ import (
 // guards both.
 type acquisition struct {
 	grant
-	former  []string // by node: the value that is taken over (adopt.go); nil for keys that must be free
-	attempt attempt.Attempt
-	seed    int64            // where a missing counter should start
-	absence time.Duration    // the quarantine that this client knew of when the attempt began
-	sent    []*node.Request  // by node: the request without an answer; nil for none
-	actions []attempt.Action // room for those of a step
-	later   []instant        // room for an event
+	former     []string // by node: the value that is taken over (adopt.go); nil for keys that must be free
+	attempt    attempt.Attempt
+	seed       int64            // where a missing counter should start
+	quarantine time.Duration    // the quarantine that this client knew of when the attempt began
+	sent       []*node.Request  // by node: the request without an answer; nil for none
+	actions    []attempt.Action // room for those of a step
+	later      []instant        // room for an event
 
 	votersOfFive  [5]attempt.Voter
 	sentOfFive    [5]*node.Request
@@ -146,7 +146,7 @@ func (a *acquisition) ask(how line.Strategy, now instant) {
 // beginLocked makes the attempt ready to begin at a moment.
 func (a *acquisition) beginLocked(how line.Strategy, start instant, queueNode int) {
 	p := a.pool
-	a.start, a.queueNode, a.number, a.absence = start, queueNode, how.Number, p.set.Quarantine(start)
+	a.start, a.queueNode, a.number, a.quarantine = start, queueNode, how.Number, p.set.Quarantine(start)
 	a.term.Begin(start)
 	a.seed = p.set.Seed(start, a.Timeout())
 	a.keys.ID = p.conf.newToken(a.owner, a.seed-a.Timeout().Microseconds())
@@ -359,7 +359,7 @@ func (a *acquisition) conclude(over error) *failure {
 		a.setDeadlineLocked(a.pool.conf.rules.ValidFrom(a.start, now), a.TTL)
 		left := validity(a.term.Deadline(), now)
 		switch {
-		case a.pool.set.Quarantine(now) > a.absence: // a vote may be of a node whose quarantine is longer than it knew
+		case a.pool.set.Quarantine(now) > a.quarantine: // a voter's quarantine may be longer than that node knew
 			reasons = []error{ErrNoQuorum, errors.New("a larger TTL of another client became known")}
 		case left >= a.minValidity():
 			return nil

@@ -119,7 +119,7 @@ func (n *nodeKey) set(has bool) {
 	}
 }
 
-// frees reports whether the node cannot be what keeps the key from the next holder.
+// frees reports whether the node has no key of this grant with which to refuse the next holder.
 func (n *nodeKey) frees() bool {
 	return n.state == keyUnsent || n.state == keyDown || n.state >= keyExpired
 }

@@ -68,8 +68,8 @@ func (l inside) LockAny(ctx context.Context, name string, n int, opts ...LockOpt
 	if err := l.conf.checkResource("LockAny", last); err != nil {
 		return nil, err
 	}
-	any := lockOption(func(c *lockConfig) { c.several = n })
-	return l.acquire(ctx, "LockAny", name, append(slices.Clone(opts), any), (*pool).waitFor)
+	oneOf := lockOption(func(c *lockConfig) { c.several = n })
+	return l.acquire(ctx, "LockAny", name, append(slices.Clone(opts), oneOf), (*pool).waitFor)
 }
 
 // Settings implements inside.Locker.

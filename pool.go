@@ -50,7 +50,7 @@ import (
 //	subscription    one for each queue node     by pool.deafen                            pool.stop
 //	                that the process listens to
 //	of node.Each    one for each node and call  with the answer, the context or Close     node.Each
-//	of tellAdopted  one for each node           with the answer, after 1 s or by Close    pool.stop
+//	of former.tell  one for each node           with the answer, after 1 s or by Close    pool.stop
 //	of callOutside  one for each call of a      when that returns                         the caller, for a
 //	                dialer or a provider                                                  time; then outside.leave
 //
@@ -80,7 +80,7 @@ type pool struct {
 
 	hearing       context.Context // of the subscriptions; ends when no caller waits any more
 	deafen        context.CancelFunc
-	listeners     errgroup.Group // the goroutines of the subscriptions, and of tellAdopted
+	listeners     errgroup.Group // the goroutines of the subscriptions, and of former.tell
 	subscriptions []*node.Subscription
 }
 

@@ -73,7 +73,7 @@ func (g *grant) sendReleases(now instant, end ending) {
 		case end == released && (i == g.queueNode || i == present):
 			r.Process = process
 		}
-		g.nodes[i].state = max(g.nodes[i].state, keyUnanswered) // of a lease that was broken the second release
+		g.nodes[i].state = max(g.nodes[i].state, keyUnanswered) // the second release of a broken lease keeps the answers to the first
 		g.noteLocked(i, wire.Release, errUndecided)
 		_ = n.Send(r, now) // Send accepts every release
 	}

@@ -276,8 +276,8 @@ func (g *grant) beginExtend(le *hold, ttl time.Duration) (rd *round, err error) 
 	return rd, err
 }
 
-// probe renews the lease at once, after a message that its lock was broken. The message is not
-// believed: the renewal asks the nodes. A lease without renewal learns of a Break by Extend
+// probe renews the lease at once: after a message that its lock was broken or adopted, or because the queue node of one of
+// several resources lacks the key. The message is not believed: the renewal asks the nodes. A lease without renewal learns of a Break by Extend
 // alone.
 //
 // Source: ALGORITHM section 5, "Break".

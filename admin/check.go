@@ -43,7 +43,7 @@ func (l Level) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // Finding is one thing that [Check] has looked at.
 type Finding struct {
-	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, commands, max-ttl, masters, write or clock; of all masters: count
+	Check string `json:"check"` // stable name: reach, info, identity, eviction, persistence, guard, commands, max-ttl, server, masters, write or clock; of all masters: count; certificate is of the command alone
 	Level Level  `json:"level"`
 	Text  string `json:"text"`
 	Hint  string `json:"hint,omitempty"` // how to correct it, or ""

@@ -46,6 +46,13 @@ var noState = map[string]string{
 	"`RedlockResource`":                         "is of one lock",
 	"`RedlockWarning`":                          "leads to doctor",
 	"`RedlockStandstill`":                       "is of a client",
+	"`RedlockNoLeader`":                         "is of an election",
+	"`RedlockAbandoned`":                        "is of a program",
+	"`RedlockMasterForgets`":                    "is over",
+	"`local clock had stood still`":             "is over",
+	"`list of masters` or":                      "leads to \"Nothing is granted\"",
+	"\"a call waits for a lease of its own":     "is of a program",
+	"\"replies waited":                          "is of a client",
 	"`RedlockEventsDropped`":                    "is of a program",
 	"`RedlockMetricsAbsent`":                    "is of a program",
 }

@@ -4,8 +4,8 @@
 //	go vet -vettool=$(which redlockvet) ./...
 //
 // Each check is also a flag: with -droppederror go vet runs that check alone. The checks see one
-// function at a time, and report only what is a mistake whatever the rest of the program does. Tests are
-// not checked, and their examples are. The page docs/vet.md has the checks with examples.
+// function at a time, and report only what is a mistake whatever the rest of the program does. Of tests errequal
+// alone is checked. Examples are checked, but not by lostlease. The page docs/vet.md has the checks with examples.
 package main
 
 import (

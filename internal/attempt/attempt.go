@@ -19,7 +19,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// Answers that an attempt gives in place of a node, or to a node.
+// Errors that an attempt notes in place of a node's answer.
 var (
 	ErrUnheard     = errors.New("another master has still to say whether its server is in use")
 	errNodeTimeout = node.ErrTimeout
@@ -45,7 +45,7 @@ type Config struct {
 type Attempt struct {
 	Config
 	Nodes []Voter // by index
-	Least int64   // the target of an adoption that knows the former token is no smaller
+	Least int64   // the target is at least this: of an adoption, larger than all tokens of the former lease; otherwise 0
 
 	start   instant
 	useless instant // a grant at this moment has less than MinValidity left

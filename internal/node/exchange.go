@@ -42,7 +42,7 @@ type flight struct {
 
 // outcomes collects the replies and events that are reported after the mutexes were unlocked.
 type outcomes struct {
-	firsts  []func() // of what the replies are judged by
+	firsts  []func() // run before the replies are handed out: they change what the replies are judged by
 	replies []reply
 	calls   []func()
 }
@@ -252,8 +252,7 @@ func (n *Node) read(l *link) {
 }
 
 // arrivals is the io.Reader of a node's reader: it reads from the connection, and waits as long
-// as the oldest exchange has time. While a reply has arrived in part, several exchanges can end
-// so, one after the other.
+// as the oldest exchange has time. A reply that has arrived in part gets no more time.
 type arrivals struct {
 	n *Node
 	l *link

@@ -196,7 +196,7 @@ func (n *Node) compareTrustLocked(left time.Duration, voted bool, now clock.Inst
 //
 // Source: ALGORITHM section 8, last row of the table.
 func (n *Node) Forgot() {
-	if !n.conf.Guard {
+	if !n.guard.on {
 		return
 	}
 	n.mu.Lock()

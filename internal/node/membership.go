@@ -100,9 +100,9 @@ func member(o *redis.Options) string {
 	return name
 }
 
-// joinEvery returns how often a client that wants votes tells a node what it stands for. A list is in use for four times as
-// long as half a quarantine, or longer, so that a node that was emptied has the list before it votes again. A server is in
-// use for one quarantine, which has to outlast the lease.
+// joinEvery returns how long a join is good for. A node keeps a list in use for two quarantines, four times half a quarantine
+// or longer: a node that was emptied hears of the list before it votes again. A node keeps a server in use for one
+// quarantine from the join, which has to outlast the lease.
 func (n *Node) joinEvery(shortest, longest int64, now clock.Instant) time.Duration {
 	const ms = time.Millisecond
 	return min(QuarantineFor(time.Duration(shortest)*ms, n.conf.Drift)/2, n.set.Quarantine(now)-time.Duration(longest)*ms)

@@ -302,7 +302,7 @@ func readExtra(in *resp.Reader) (n int64, head, owner string, err error) {
 
 // leastLeft is the shortest life of a key that a refusal tells. A queue node says no more of a
 // client of another library.
-const leastLeft = 50 * time.Millisecond
+const leastLeft = wire.Abrupt * time.Millisecond
 
 // holder returns the error of a node that has the key of another holder.
 func (r Reply) holder() error {

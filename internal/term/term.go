@@ -192,7 +192,7 @@ func (t *Term) KeepFor(left time.Duration, now clock.Instant, stood time.Duratio
 	t.keptTo = now.Add(left - stood)
 }
 
-// KeptUntil returns when a lease that is kept is unlocked.
+// KeptUntil returns when a lease that is kept is unlocked: just before its maximum hold, which would end the lease as lost.
 func (t *Term) KeptUntil(stood time.Duration) clock.Instant {
 	return min(t.keptTo.Add(stood), t.holdEnd().Add(-1))
 }

@@ -17,6 +17,6 @@ type Word struct {
 
 	Joined bool // the reply is to a rest: the process is in the queue
 	Turn   bool // the process has the turn, and the key is free
-	Number int  // of that key, of several
+	Number int  // of the key whose turn the process has, among several; 0 for none
 	Before int  // how many processes wait before this one; negative if the node keeps no queue for it
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/d0720281/redlock/internal/virtual"
 )
 
-// with a larger counter, is no grant of its lease.
+// A key that a renewal has filled, or that a late acquire has set with a larger counter, is no grant of its lease.
 func TestAdoptWhatAnotherHad(t *testing.T) {
 	const fill = true
 	type held struct {

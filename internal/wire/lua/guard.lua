@@ -5,11 +5,11 @@
 --   run      the server that the marker was written for: run id, a colon, and, if it was ever promoted, the replication
 --            id, which is new with each promotion; the first 16 digits of each
 --   was      the run ids of the servers before it, the last one first, with a comma behind each, if their restarts lost nothing
---   made     when it was written for that server, ms of this node's clock
+--   made     when it was written for that server, or last marked, ms of this node's clock
 --   born     since when the node is known to remember everything, ms of this node's clock
 --   proof     proves to a caller that nothing has changed since it joined: marker.lua
 --   lists, servers, ttls  what clients have said of themselves: marker.lua
---   maxttl   the largest TTL in ttls, ms
+--   maxttl   the largest TTL in ttls, ms, for clients in other languages: no script here reads it
 -- A marker that is missing, or another server's, means that keys may have been lost. The node
 -- gives no vote for as long as one of them could have lived. The marker is kept on the node and
 -- not in a client, because this has to hold for every client.

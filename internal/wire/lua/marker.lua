@@ -27,7 +27,8 @@
 --        before the present ones have ended. It does nothing if the node has been restarted or emptied since the operator looked
 -- mark   begins a quarantine: the caller has evidence that the node has forgotten something
 --
--- Clients that want votes join every half quarantine, and no key lives longer than one quarantine. A list and a TTL are
+-- Clients that want votes join when half the quarantine for their TTL is over, or earlier: as soon as a server would not
+-- be in use for the whole TTL (node.joinEvery). No key lives longer than one quarantine. A list and a TTL are
 -- in use for two quarantines after a client has joined with it or asked for it, and a server for one after a client has heard it: a server
 -- that takes its place honestly has no vote for as long.
 --
@@ -77,7 +78,6 @@ if not left then return {now, -1, '', '', '', '', '', '', '', ''} end
 
 local known = call('HMGET', marker, 'run', 'was', 'made', 'born', 'proof', 'lists', 'servers', 'ttls')
 local moment = math.floor(now / 1000)
-local fresh = false -- another client must hear of this
 
 -- The TTLs: those that are in use, with the caller's own.
 local terms = {}
@@ -107,7 +107,7 @@ end
 local most, length, ttl = longest(terms, moment)
 local born = count(known[4])
 local votes = born and born + length <= moment -- for clients that know of no larger TTL than the node
-fresh = length > before
+local fresh = length > before -- another client must hear of this
 length = math.max(length, quarantine)
 
 -- The lists.

@@ -4,7 +4,7 @@
 --
 --   10 raised   the counter is at least that
 --   11 unheld   the key is not held by exactly that grant: nothing was done
---   12 ahead    it is further ahead of this node's clock than a counter can be; extra: by
+--   12 ahead    the counter to reach is further ahead of this node's clock than one can be; extra: by
 --               how many ms; nothing was done
 --
 -- The test is for the id and the counter. With a request that was sent twice, an attempt can
