@@ -168,7 +168,7 @@ func (p *pool) retryable(ctx context.Context, resource string, c *caller, f *fai
 	if closed(ctx.Done()) && errors.Is(f.err, ctx.Err()) {
 		// The attempt was cut short; an earlier one knew more.
 		if last := p.lastVerdict(p.lines.Standing(c)); last != nil {
-			return last.because(reason.OfContext(ctx))
+			return p.because(resource, last, reason.OfContext(ctx))
 		}
 		return f.err
 	}
@@ -213,11 +213,20 @@ func (p *pool) gaveUp(resource string, c *caller, why error) error {
 	case s.Behind:
 		return reason.Errorf("lock %q: %w, %w in this process: %w", resource, ErrNotAcquired, ErrTaken, why)
 	case last != nil:
-		return last.because(why)
+		return p.because(resource, last, why)
 	case s.Queued:
 		return reason.Errorf("lock %q: %w, %w: other callers wait, too: %w", resource, ErrNotAcquired, ErrTaken, why)
 	}
 	return reason.Errorf("lock %q: %w: %w", resource, ErrNotAcquired, why)
+}
+
+// because returns the verdict of a call that ended for a reason, which says if the resource was taken by a lease of this
+// process, as a reader's is for a writer.
+func (p *pool) because(resource string, last *QuorumError, why error) error {
+	if errors.Is(last, ErrTaken) && p.holds(resource) {
+		last = last.because(errOwnLease)
+	}
+	return last.because(why)
 }
 
 // lastVerdict returns the verdict of the last attempt of a line; nil if there was none. A node that

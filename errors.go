@@ -98,6 +98,9 @@ var (
 // matches no sentinel, so that one node that has the key of another holder does not make an error match ErrTaken.
 var errUndecided = errors.New("no answer by the time it was decided")
 
+// errOwnLease says of a call that waited in vain that a lease of its own process was in the way. It matches no sentinel.
+var errOwnLease = errors.New("by a lease of this process")
+
 // notHeld returns the error of a call on a hold whose lease ended for cause.
 func notHeld(op, resource string, cause error) error {
 	return reason.Errorf("%s %q: %w: %w", op, resource, ErrNotHeld, cause)
