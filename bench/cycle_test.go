@@ -18,14 +18,22 @@ func BenchmarkCycle(b *testing.B) {
 	for _, test := range []struct {
 		masters int
 		trip    time.Duration
+		names   int64 // each turn has another of so many; 0: each caller has one
 		who     []string
 	}{
-		{1, 0, []string{"ours", "redsync", "redsync-failfast", "redislock", "rueidislock", "floor"}},
-		{3, 0, []string{"ours", "redsync", "redsync-failfast", "floor"}},
-		{5, 0, []string{"ours", "redsync", "redsync-failfast", "floor"}},
-		{3, 2 * time.Millisecond, []string{"ours", "redsync", "redsync-failfast"}},
+		{1, 0, 0, []string{"ours", "redsync", "redsync-failfast", "redislock", "rueidislock", "floor"}},
+		{3, 0, 0, []string{"ours", "redsync", "redsync-failfast", "floor"}},
+		{5, 0, 0, []string{"ours", "redsync", "redsync-failfast", "floor"}},
+		{7, 0, 0, []string{"ours", "redsync"}},
+		{9, 0, 0, []string{"ours", "redsync"}},
+		{3, 0, 1e6, []string{"ours", "redsync"}},
+		{3, 2 * time.Millisecond, 0, []string{"ours", "redsync", "redsync-failfast"}},
 	} {
-		b.Run(fmt.Sprintf("N=%d/trip=%v", test.masters, test.trip), func(b *testing.B) {
+		name := fmt.Sprintf("N=%d/trip=%v", test.masters, test.trip)
+		if test.names > 0 {
+			name = fmt.Sprintf("N=%d/names=%d", test.masters, test.names)
+		}
+		b.Run(name, func(b *testing.B) {
 			list := redistest.Masters(b, test.masters)
 			direct := redistest.Addrs(list)
 			addrs := direct
@@ -36,9 +44,9 @@ func BenchmarkCycle(b *testing.B) {
 				}
 				addrs = redistest.Addrs(proxies)
 			}
-			lockers := map[string]contender.Locker{}
+			lockers, keys := map[string]contender.Locker{}, map[string]func(*measure.Caller) string{}
 			for _, c := range contender.Named(test.who...) {
-				lockers[c.Name] = dial(b, c, addrs)
+				lockers[c.Name], keys[c.Name] = dial(b, c, addrs), measure.Each(c.Name, test.names)
 			}
 			for _, callers := range []int{1, 256} {
 				b.Run(fmt.Sprintf("callers=%d", callers), func(b *testing.B) {
@@ -48,6 +56,9 @@ func BenchmarkCycle(b *testing.B) {
 					rounds(b, 10, contender.Named(test.who...), func(b *testing.B, c contender.Contender) {
 						load := measure.Load{
 							Lockers: []contender.Locker{lockers[c.Name]}, Callers: callers, Key: measure.Own(c.Name), For: slice, Grace: grace,
+						}
+						if test.names > 0 {
+							load.Key = keys[c.Name]
 						}
 						r, used := under(b, load, c.On(direct), c.Sends)
 						report(b, costs(r, used))

@@ -55,6 +55,12 @@ func Own(name string) func(*Caller) string {
 	}
 }
 
+// Each gives each turn the next of n keys.
+func Each(name string, n int64) func(*Caller) string {
+	var next atomic.Int64
+	return func(*Caller) string { return fmt.Sprint(name, ":", next.Add(1)%n) }
+}
+
 // Same gives all callers the same key.
 func Same(name string) func(*Caller) string { return func(*Caller) string { return name } }
 
