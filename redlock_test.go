@@ -28,6 +28,100 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(redistest.WithExamples(m)) }
 // The tests of this file follow the algorithm, a test for each step, on real masters.
 // distlock is https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/.
 
+// Source: distlock, steps 1 and 2: the client takes the same key with the same
+// random value on all instances; and "Correct Implementation with a Single Instance":
+// SET with NX and PX.
+func TestStep2SameKeyAndValueOnAllNodes(outer *testing.T) {
+	t := redistest.Timed(outer)
+	c := locktest.Start(t, 5)
+	le := locktest.Lock(t, locktest.Open(t, c.Addrs), "stock", redlock.WithTTL(5*time.Second))
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:stock") == 5 }, "all nodes hold the key")
+	for i, v := range c.Holders("redlock:stock") {
+		if !strings.HasPrefix(v, le.Token()+"|") {
+			t.Errorf("node %d: got value %q, want a value that starts with the token %s", i, v, le.Token())
+		}
+		if pttl := c.Nodes[i].PTTL(t.Context(), "redlock:stock").Val(); pttl <= 0 || pttl > 5*time.Second {
+			t.Errorf("node %d: got PTTL %v, want at most the TTL of 5s", i, pttl)
+		}
+	}
+	locktest.Must(t, le.Unlock(t.Context()))
+}
+
+// Source: distlock, step 3: the lock is acquired if the majority, N/2+1, granted it.
+func TestStep3MajorityDecides(outer *testing.T) {
+	t := redistest.Timed(outer)
+	for _, n := range []int{1, 2, 3, 4, 5} {
+		c := locktest.Start(t, n)
+		l := locktest.Open(t, c.Addrs)
+		for taken := range n + 1 {
+			for i, node := range c.Nodes {
+				locktest.Must(t, node.Del(t.Context(), "redlock:r", "redlock:r~fence").Err())
+				if i < taken {
+					locktest.Must(t, node.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+				}
+			}
+			le, err := l.TryLock(t.Context(), "r")
+			if free := n - taken; free >= n/2+1 {
+				if err != nil {
+					t.Fatalf("N=%d with %d free: got %v, want a lease", n, free, err)
+				}
+				locktest.Must(t, le.Unlock(t.Context()))
+			} else {
+				locktest.WantErr(t, err, redlock.ErrNotAcquired, redlock.ErrTaken)
+				var q *redlock.QuorumError
+				if !errors.As(err, &q) || q.Need != n/2+1 || q.Resource != "r" || len(q.Masters) < taken-(n-n/2-1) {
+					t.Fatalf("N=%d with %d free: got %+v, want a QuorumError with what the nodes said", n, free, q)
+				}
+			}
+		}
+	}
+}
+
+// Source: distlock, step 4: the validity is the initial one minus the time elapsed,
+// and "MIN_VALIDITY" minus the drift.
+func TestStep4ValidityIsLessThanTTL(outer *testing.T) {
+	t := redistest.Timed(outer)
+	c := locktest.Start(t, 3)
+	l := locktest.Open(t, c.Addrs, redlock.WithTTL(2*time.Second), redlock.WithDrift(0.1))
+	le := locktest.Lock(t, l, "r", redlock.WithoutRenewal())
+	if v := le.Validity(); v > 2*time.Second-202*time.Millisecond || v < time.Second {
+		t.Errorf("got validity %v, want at most TTL - drift = 1.798s, and at least half of the TTL", v)
+	}
+	// Source: distlock, "Making the algorithm more reliable: Extending the lock"; ALGORITHM section 6.
+	redistest.Eventually(t, 5*time.Second, func() bool { return le.Validity() < 1600*time.Millisecond }, "some validity is used up")
+	before := le.Validity()
+	locktest.Must(t, le.Extend(t.Context()))
+	if v := le.Validity(); v <= before {
+		t.Errorf("got validity %v after Extend, want more than %v", v, before)
+	}
+	locktest.Must(t, le.Unlock(t.Context()))
+	if v := le.Validity(); v > 0 {
+		t.Errorf("after Unlock: got validity %v, want none", v)
+	}
+	locktest.WantErr(t, le.Extend(t.Context()), redlock.ErrNotHeld, redlock.ErrReleased)
+}
+
+// Source: distlock, step 5: a client that failed to acquire unlocks all instances,
+// even those it believed it could not lock.
+func TestStep5FailureRollsBackEveryNode(outer *testing.T) {
+	t := redistest.Timed(outer)
+	c := locktest.Start(t, 5)
+	l := locktest.Open(t, c.Addrs)
+	for _, n := range c.Nodes[:3] {
+		locktest.Must(t, n.Set(t.Context(), "redlock:r", "another", time.Minute).Err())
+	}
+	for range 5 {
+		_, err := l.TryLock(t.Context(), "r")
+		locktest.WantErr(t, err, redlock.ErrTaken)
+	}
+	redistest.Eventually(t, 5*time.Second, func() bool { return c.Count("redlock:r") == 3 }, "only the other's keys are left")
+	for i, v := range c.Holders("redlock:r")[:3] {
+		if v != "another" {
+			t.Errorf("node %d: got %q, want the other holder's key untouched", i, v)
+		}
+	}
+}
+
 // endsWhenAsked is a context that ends at the n-th call of one of its methods, at any point of a
 // call that uses it.
 type endsWhenAsked struct {
