@@ -240,7 +240,9 @@ var ofLease = map[string]verb[*redlock.Lease]{
 				l = &locker{Locker: p.Locker(redlock.WithLogger(nil))}
 			}
 			if other, err := l.TryLock(p.ctx, "r"); err == nil {
-				throw("two holders: the lease is valid for %v, the other one for %v", of.Validity(), other.Validity())
+				both := fmt.Sprintf("two holders: the lease is valid for %v, the other one for %v", of.Validity(), other.Validity())
+				_ = other.Unlock(p.ctx)
+				throw("%s", both)
 			}
 			if anew {
 				Must(p.T, l.Close())
