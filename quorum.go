@@ -220,7 +220,7 @@ func (e *QuorumError) Unwrap() []error {
 
 // Holder returns the label of the holder that has the resource, or "" if it has none (see [WithOwner]), and how
 // long its keys live unless the holder renews them: 0 if no master reported that, negative for ever. If the
-// masters named several holders, the label is the one that most of them named.
+// masters named several holders, the label is that of the holder that most of them named.
 func (e *QuorumError) Holder() (owner string, left time.Duration) {
 	named := make(map[string]int)
 	for _, n := range e.Masters {

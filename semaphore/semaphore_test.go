@@ -138,7 +138,7 @@ func TestEveryCallerIsServed(outer *testing.T) {
 	}
 }
 
-// The permits of a holder that is killed are had within 0.1 s of their end, by a caller that waits and by one that comes later.
+// The permits of a holder that is killed are had within 0.1 s of their end, by a caller that waits and by a caller that comes later.
 //
 // Source: ALGORITHM section 10, "Any of several".
 func TestKilledHolder(outer *testing.T) {

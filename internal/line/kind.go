@@ -7,7 +7,7 @@ import (
 	"github.com/d0720281/redlock/internal/wire"
 )
 
-// kind is what differs between kinds of lines. The rules of waiting know nothing else of a kind.
+// A kind has the differences between lines. The rules of waiting know nothing else of a kind.
 type kind struct {
 	named  bool                  // the call of the queue node names the resource to ask for
 	ticket func(slot int) string // what follows the name of the process, and the key in a call, at the queue node
